@@ -1,0 +1,40 @@
+-- job_detail: everything about a job, payload and result included; for operators, filter by id.
+create or replace view pgqueue.job_detail as
+select j.id, j.rank_at, j.run_at, j.enqueued_at, j.started_at, j.finished_at, j.prune_at, j.expires_at, j.cancel_requested_at, j.worker_id, j.token, j.timeout_seconds, j.retry_delay_seconds, j.priority, j.attempt, j.max_attempts, j.crashes, j.status, j.queue, j.task, j.key, j.payload, j.result, j.progress, j.error_type, j.error, j.retry, j.key_ttl, j.retain_for, j.tags, j.meta, j.group_key, j.waits_for, j.holds_slot, j.flow_id
+from pgqueue.job j;
+comment on view pgqueue.job_detail is 'Everything about a job, payload and result included: filter by id.';
+comment on column pgqueue.job_detail.id is 'Unique over all leaves.';
+comment on column pgqueue.job_detail.rank_at is 'When the job became claimable; the order within its lane. While scheduled: run_at.';
+comment on column pgqueue.job_detail.run_at is 'Not claimable before this time.';
+comment on column pgqueue.job_detail.enqueued_at is 'When enqueue() was called, by the wall clock of the database.';
+comment on column pgqueue.job_detail.started_at is 'When the current or last attempt was claimed.';
+comment on column pgqueue.job_detail.finished_at is 'When the job was completed, cancelled or died.';
+comment on column pgqueue.job_detail.prune_at is 'When the finished job may be removed.';
+comment on column pgqueue.job_detail.expires_at is 'Never started after this time: cancelled instead.';
+comment on column pgqueue.job_detail.cancel_requested_at is 'Somebody asked the running job to stop; its worker learns it with its heartbeat.';
+comment on column pgqueue.job_detail.worker_id is 'The worker that holds, or last held, the lease.';
+comment on column pgqueue.job_detail.token is 'Lease token: the number of claims ever made of this job. With worker_id it fences every report.';
+comment on column pgqueue.job_detail.timeout_seconds is 'How long an attempt may run; null: as the queue says.';
+comment on column pgqueue.job_detail.retry_delay_seconds is 'The delay chosen before this attempt; decorrelated jitter grows from it.';
+comment on column pgqueue.job_detail.priority is '-100 to 100, higher first, each point a head start of the queue''s boost.';
+comment on column pgqueue.job_detail.attempt is 'Attempts charged so far, the running one included.';
+comment on column pgqueue.job_detail.max_attempts is 'The job dies after this many attempts; null: as the queue says.';
+comment on column pgqueue.job_detail.crashes is 'How often its worker died while running it.';
+comment on column pgqueue.job_detail.status is 'blocked, scheduled, pending, running, completed, cancelled or dead.';
+comment on column pgqueue.job_detail.queue is 'The queue.';
+comment on column pgqueue.job_detail.task is 'The name of the handler.';
+comment on column pgqueue.job_detail.key is 'Idempotency key: one live job for each (queue, key).';
+comment on column pgqueue.job_detail.payload is 'The arguments of the task, a JSON object.';
+comment on column pgqueue.job_detail.result is 'What the handler returned.';
+comment on column pgqueue.job_detail.progress is 'What the handler last said of its progress.';
+comment on column pgqueue.job_detail.error_type is 'Class of the last error.';
+comment on column pgqueue.job_detail.error is 'Message of the last error, or why the job was cancelled.';
+comment on column pgqueue.job_detail.retry is 'Retry policy, as in retry_delay(); null: as the queue says.';
+comment on column pgqueue.job_detail.key_ttl is 'The key stays taken for this long after the job has finished.';
+comment on column pgqueue.job_detail.retain_for is 'Kept for this long after it has finished; null: as the queue says.';
+comment on column pgqueue.job_detail.tags is 'Labels to find it by.';
+comment on column pgqueue.job_detail.meta is 'What tools attach: trace context, who enqueued it.';
+comment on column pgqueue.job_detail.group_key is 'The group, tenant for example, that limits and turns of the queue are about.';
+comment on column pgqueue.job_detail.waits_for is 'What a blocked job waits for: parents (of its flow), group (a slot or its turn), task (paused, or its circuit is open).';
+comment on column pgqueue.job_detail.holds_slot is 'Counts against max_running of its queue and of its group: it runs, is the next of its group, or waits for a retry that holds the group.';
+comment on column pgqueue.job_detail.flow_id is 'The flow that it is a job of; null: of none, and its end is nobody else''s business.';
