@@ -1,0 +1,152 @@
+"""What the pages show, as text: all of it is there without a script."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgqueue import database as db
+from pgqueue.web.app import PAGES
+from tests.support import Conn, claim_one, enqueue, lose, worker
+from tests.web.conftest import Serve
+from tests.web.test_actions import die
+
+HOSTILE = """"'><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}</textarea></pre>\u202e"""
+
+
+def fill(conn: Conn, text: str) -> int:
+    """`text` wherever a client, a worker or an operator may put one; the id of a job that has it all."""
+    w = db.execute(conn, db.register_worker(text, ["q"], 30, {"version": text, "tasks": [text], "concurrency": 2}))
+    id = enqueue(conn, {text: text}, key=text, tags=[text[:100]], meta={text: text}, group=text, priority=100)
+    claimed = claim_one(conn, w)
+    db.execute(conn, db.progress(w, id, claimed.token, {text: text}))
+    db.execute(conn, db.log(w, id, claimed.token, [(claimed.enqueued_at, "error", text)]))
+    db.execute(conn, db.save_step(w, id, claimed.token, text[:100], {text: text}))
+    db.execute(conn, db.fail(w, [db.Failure(id, claimed.token, text, text[:100], text, fatal=True)]))
+    enqueue(conn, {text: text}, key=text + "2", tags=[text[:100]], priority=100)
+    again = claim_one(conn, w)
+    db.execute(conn, db.progress(w, again.id, again.token, 0.5))
+    db.execute(conn, db.pause("q", reason=text))
+    db.execute(conn, db.pause_task("t", reason=text))
+    db.execute(conn, db.force_circuit("u", "open", text))
+    db.execute(conn, db.set_queue("q", {"group_max_running": 1}))
+    db.execute(conn, db.pause_group("q", text, reason=text))
+    db.execute(conn, db.set_recurring("r", {"task": "t", "queue": "q", "cron": "@daily", "payload": {text: text}}))
+    db.execute(conn, db.pause_recurring("r", reason=text))
+    db.execute(conn, db.record_audit(text, text, "pause_queue", text, {text: text}))
+    return id
+
+
+def paths(id: int) -> list[str]:
+    found = [path.format(id=id, queue="q", name="r") for path in PAGES]
+    return [*found, "/jobs?q=status:dead", f"/confirm/retry?target={id}", "/confirm/pause_queue?target=q",
+            "/confirm/retry_matching?target=status:dead"]  # fmt: skip
+
+
+@pytest.mark.parametrize("may_act", [False, True])
+def test_nothing_that_anybody_wrote_becomes_markup(conn: Conn, serve: Serve, may_act: bool) -> None:
+    id = fill(conn, HOSTILE)
+    site = serve(may_act=may_act)
+    for path in paths(id):
+        answer = site.get(path)
+        if path.startswith("/confirm") and not may_act:
+            continue
+        assert answer.status == 200, path
+        assert "<script>" not in answer.text, path
+        assert "<img" not in answer.text, path
+        assert "{{7*7}}" in answer.text or "49" not in answer.text.replace("'49'", ""), path
+        assert "\u202e" not in answer.text, path
+        assert "style=" not in answer.text, path
+    assert "&lt;script&gt;" in site.get(f"/jobs/{id}").text
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/dead"])
+def test_what_is_searched_for_is_said_back_as_text(serve: Serve, path: str) -> None:
+    from urllib.parse import quote
+
+    for text in (HOSTILE, f"colour:{HOSTILE}", f"status:{HOSTILE}", f"queue:{HOSTILE}"):
+        answer = serve().get(f"{path}?q={quote(text)}")
+        assert answer.status in (200, 400)
+        assert "<script>" not in answer.text
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if "{" not in path])
+@pytest.mark.parametrize("range_name", ["15m", "7d", "nonsense"])
+def test_a_page_of_an_empty_queue_says_so(serve: Serve, conn: Conn, path: str, range_name: str) -> None:
+    answer = serve(may_act=True).get(f"{path}?range={range_name}")
+    assert answer.status == 200
+    assert "<h1" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/jobs/999", "/queues/none", "/recurring/none", "/nowhere"])
+def test_what_is_not_there_is_a_404_in_words(serve: Serve, path: str) -> None:
+    answer = serve().get(path)
+    assert (answer.status, 'role="alert"' in answer.text) == (404, True)
+
+
+def test_the_overview_says_what_needs_a_look(conn: Conn, serve: Serve) -> None:
+    site = serve()
+    enqueue(conn)
+    conn.execute("update pgqueue.job_live set rank_at = rank_at - interval '1 hour'")
+    text = site.get("/").text
+    assert "no live worker" in text
+    assert "1h" in text
+    lose(conn, worker(conn))
+    assert "1 silent" in site.get("/").text
+    die(conn)
+    text = site.get("/").text
+    assert "status 503" in text
+    assert "HTTPError" in text
+
+
+def test_jobs_are_paged_by_id_and_every_one_is_seen_once(conn: Conn, serve: Serve) -> None:
+    import html
+    import re
+
+    db.execute(conn, db.enqueue_many("q", "t", [{}] * 120))
+    site, at, seen = serve(), "/jobs?q=queue:q", []
+    for _ in range(3):
+        text = site.get(at).text
+        seen += re.findall(r'<tr id="job-(\d+)">', text)
+        found = re.search(r'rel="next" href="([^"]+)"', text)
+        if found is None:
+            break
+        at = "/jobs" + html.unescape(found[1])
+    assert (len(seen), len(set(seen))) == (120, 120)
+
+
+def test_a_job_tells_its_story(conn: Conn, serve: Serve) -> None:
+    id = enqueue(
+        conn, {"order_id": 12345678901234567890}, retry={"type": "fixed", "delay": 60}, key="k:1", tags=["vip"]
+    )
+    claimed = claim_one(conn, w := worker(conn))
+    db.execute(conn, db.fail(w, [db.Failure(id, claimed.token, "no answer", "TimeoutError", "in line 7")]))
+    text = serve(may_act=True).get(f"/jobs/{id}").text
+    for words in ("attempt 1 failed", "TimeoutError", "in line 7", "12345678901234567890", "k:1", "vip", "Run now",
+                  f"pgqueue why {id}", "again after 1m"):  # fmt: skip
+        assert words in text, words
+
+
+def test_dead_letters_are_grouped_by_what_they_died_of(conn: Conn, serve: Serve) -> None:
+    for n in range(3):
+        die(conn, {"n": n})
+    text = serve(may_act=True).get("/dead").text
+    assert "1 kinds of error, 3 dead letters" in text or "1 kind of error, 3 dead letters" in text
+    assert "+3 in the last hour" in text
+    assert "Retry all" in text
+
+
+def test_a_query_that_takes_too_long_is_given_up_with_a_word_on_what_to_do(conn: Conn, serve: Serve) -> None:
+    site = serve(seconds=0.2)
+    conn.execute("begin")
+    conn.execute("lock table pgqueue.queue in access exclusive mode")
+    answer = site.get("/queues")
+    conn.execute("rollback")
+    assert (answer.status, "Too much" in answer.text) == (503, True)
+    assert site.get("/queues").status == 200
+
+
+def test_a_database_that_does_not_answer_is_said_in_words(serve: Serve) -> None:
+    answer = serve(database_url="postgresql://127.0.0.1:1/none").get("/")
+    assert (answer.status, "does not answer" in answer.text) == (503, True)
+    assert "127.0.0.1:1" in answer.text
+    assert "Traceback" not in answer.text
