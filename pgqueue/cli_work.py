@@ -65,7 +65,9 @@ def work(
     burst: Annotated[
         bool,
         typer.Option(
-            "--burst", help="Stop when no job can start now; jobs for later, and retries that have to wait, stay."
+            "--burst",
+            help="Stop when no job can start now; jobs for later, retries that have to wait, and what a limit holds"
+            " for more than a minute stay.",
         ),
     ] = False,
     max_jobs: Annotated[int | None, typer.Option(min=1, help="Stop after this many attempts.")] = None,

@@ -312,12 +312,15 @@ def reload(folder: Path, drain_seconds: float) -> int:
         enough.set() if stop.is_set() else stop.set()
 
     _hear_signals(hear)
-    child, said = _start(command, 0), False
+    child, said = None, False
     try:
         for changes in watchfiles.watch(
             folder, watch_filter=watchfiles.PythonFilter(), stop_event=stop, rust_timeout=200, yield_on_timeout=True,
             raise_interrupt=False,
         ):  # fmt: skip
+            if child is None:
+                child = _start(command, 0)  # not sooner: a change before we watch would be missed
+                continue
             if changes:
                 logger.info("%s changed: starting anew", ", ".join(sorted({Path(path).name for _, path in changes})))
             elif child.poll() is None:
@@ -333,7 +336,8 @@ def reload(folder: Path, drain_seconds: float) -> int:
             _end(child, enough, drain_seconds)
             child = _start(command, 0)
     finally:
-        _end(child, enough, drain_seconds)
+        if child is not None:
+            _end(child, enough, drain_seconds)
     return EXIT_FORCED if enough.is_set() else EXIT_DONE
 
 

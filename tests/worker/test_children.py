@@ -53,7 +53,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def is_gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
 
 
@@ -101,10 +101,10 @@ async def test_an_exception_comes_with_its_traceback(tasks: App, conn: Conn) -> 
 
 async def test_outcomes_and_rules_are_those_of_the_task(tasks: App, conn: Conn) -> None:
     ids = {
-        how: tasks.enqueue("end", how=how).id
+        how: tasks.using("end", queue=how).enqueue(how=how).id  # a rate is that of a whole queue
         for how in ("snooze", "rate", "later", "fatal", "cancel", "key", "lookup", "exit")
     }
-    await run_burst(tasks, concurrency=2)
+    await run_burst(tasks, concurrency=2, queues={how: 1 for how in ids})
     jobs = {how: support.job(conn, id) for how, id in ids.items()}
     assert {how: job["status"] for how, job in jobs.items()} == {
         "snooze": "scheduled", "rate": "scheduled", "later": "scheduled", "fatal": "dead", "cancel": "cancelled",

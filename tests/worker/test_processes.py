@@ -364,9 +364,17 @@ def test_burst_runs_retries_that_are_due_and_does_not_wait_for_those_that_are_no
     assert (job(conn, later)["status"], job(conn, later)["attempt"]) == ("scheduled", 1)
 
 
+def test_burst_does_not_wait_for_a_limit_that_holds_for_an_hour(conn: Conn, start: Start) -> None:
+    put(conn, "quick", 3)
+    conn.execute("""select pgqueue.set_queue('default', '{"rate": 1, "rate_seconds": 3600, "rate_burst": 2}')""")
+    assert start("--burst").wait() == 0
+    statuses = "select array_agg(status::text order by id) from pgqueue.job"
+    assert value(conn, statuses) == ["completed", "completed", "pending"]
+
+
 def test_the_help_of_burst_says_that_it_does_not_wait_for_retries() -> None:
     shown = CliRunner().invoke(cli.app, ["work", "--help"], env={"COLUMNS": "200"}).output
-    assert "no job can start now; jobs for later, and retries that have to wait, stay" in " ".join(shown.split())
+    assert "no job can start now; jobs for later, retries that have to wait, and what" in " ".join(shown.split())
 
 
 def test_max_jobs_ends_after_that_many(conn: Conn, start: Start) -> None:
@@ -542,7 +550,7 @@ def test_a_heartbeat_file_that_cannot_be_touched_is_said_once_and_ends_nothing(
         (["--http", ":99999"], "--http takes host:port, not ':99999'"),
         (["--http", "8080x"], "--http takes host:port"),
         (["--log-level", "loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error', 'critical'"),
-        (["--queues", "a=0"], "a=weight:slots takes numbers from 1, not '0'"),
+        (["--queues", "a=0"], "--queues: the weight of a must be a number from 1, not '0'"),
     ],
 )
 def test_a_flag_that_makes_no_sense_is_one_sentence(conn: Conn, start: Start, arguments: list[str], words: str) -> None:
