@@ -104,7 +104,7 @@ async def test_outcomes_and_rules_are_those_of_the_task(tasks: App, conn: Conn) 
         how: tasks.using("end", queue=how).enqueue(how=how).id  # a rate is that of a whole queue
         for how in ("snooze", "rate", "later", "fatal", "cancel", "key", "lookup", "exit")
     }
-    await run_burst(tasks, concurrency=2, queues={how: 1 for how in ids})
+    await run_burst(tasks, concurrency=2, queues=dict.fromkeys(ids, 1))
     jobs = {how: support.job(conn, id) for how, id in ids.items()}
     assert {how: job["status"] for how, job in jobs.items()} == {
         "snooze": "scheduled", "rate": "scheduled", "later": "scheduled", "fatal": "dead", "cancel": "cancelled",
