@@ -19,6 +19,7 @@ from pgqueue import (
     cli_dead,
     cli_doctor,
     cli_events,
+    cli_flows,
     cli_jobs,
     cli_metrics,
     cli_pg,
@@ -103,7 +104,7 @@ def _tell_status(database_url: str | None, as_json: bool = False) -> None:
         raise typer.Exit(NOT_SO)
 
 
-for group in (cli_jobs, cli_dead, cli_queues, cli_tasks, cli_workers, cli_events):
+for group in (cli_jobs, cli_dead, cli_queues, cli_flows, cli_tasks, cli_workers, cli_events):
     app.add_typer(group.app)
 app.command()(cli_stats.enqueue)
 app.command()(cli_stats.stats)

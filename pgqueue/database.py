@@ -798,6 +798,14 @@ def cancel_flow(id: int, reason: str | None = None) -> Call[CancelledFlow]:
     )
 
 
+def flow_status(status: str | None = None, before: int | None = None, most: int = 50) -> Call[Rows]:
+    return _seen(
+        "flow_status",
+        " where ($1::text is null or status = $1) and ($2::bigint is null or id < $2) order by id desc limit $3",
+        [status, before, most],
+    )
+
+
 def list_flow(id: int) -> Call[list[FlowJob]]:
     return Call(
         f"select {', '.join(FlowJob._fields)} from pgqueue.list_flow($1::bigint)",
@@ -1034,7 +1042,7 @@ _SEEN = {  # the columns of each view and of each function that returns a table
     "job_detail": "id status queue task key priority attempt max_attempts crashes enqueued_at run_at rank_at"
     " expires_at started_at finished_at prune_at cancel_requested_at worker_id token timeout_seconds"
     " retry_delay_seconds retry key_ttl retain_for tags meta group_key waits_for holds_slot"
-    " progress error_type error payload result",
+    " flow_id progress error_type error payload result",
     "attempt": "job_id token attempt outcome started_at finished_at worker_id delay_seconds error_type error traceback",
     "log_line": "job_id logged_at token level message",
     "step": "job_id saved_at token name result",
@@ -1053,9 +1061,11 @@ _SEEN = {  # the columns of each view and of each function that returns a table
     "table_sizes": "name partitions bytes live_rows dead_rows vacuumed_at",
     "job_status": "id status queue task key priority attempt max_attempts crashes enqueued_at run_at rank_at expires_at"
     " started_at finished_at prune_at cancel_requested_at worker_id token timeout_seconds tags group_key waits_for"
-    " progress error_type error",
+    " flow_id progress error_type error",
     "job_history": "job_id token attempt outcome started_at finished_at worker_id delay_seconds error_type error",
     "audit_log": "id at actor address login action target detail",
+    "flow_status": "id name status total blocked completed dead cancelled progress created_at ended_at cancelled_at"
+    " cancel_reason",
     "events": "at job_id queue task status attempt token worker_id error_type cursor",
     "held_snapshots": "kind pid name held_for transactions query",
     "totals": "queue task completed failed dead cancelled expired lost snoozed released retried wait_buckets"

@@ -23,13 +23,23 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from rich.console import Console
 from rich.table import Table
 
-from pgqueue import config, embedded, schema
-from pgqueue.demo_app import app, charge_card, count_stock, import_file, monthly_report, parse_invoice, send_receipt
+from pgqueue import config, embedded, gather, parents, schema
+from pgqueue.demo_app import (
+    app,
+    charge_card,
+    count_stock,
+    import_file,
+    monthly_report,
+    parse_invoice,
+    publish,
+    resize,
+    send_receipt,
+)
 from pgqueue.errors import PgqueueError
 from pgqueue.task import BoundTask
 
 DATABASE = "pgqueue_demo"
-QUEUES = ["email", "reports", "billing", "imports"]
+QUEUES = ["email", "reports", "billing", "imports", "images"]
 PATIENCE = 40  # seconds, in case something is badly wrong
 _RIVALS = {"57P01", "42P04", "23505", "3D000"}  # terminated, exists already (twice), exists no longer
 _SECRETS = {"password", "sslpassword", "oauth_client_secret"}
@@ -57,6 +67,9 @@ class Demo:
         self.enqueue("fails twice first", charge_card, 103)
         self.enqueue("always fails", parse_invoice, "cat.jpg")
         app.cancel(self.enqueue("cancelled in time", monthly_report, "1999-12"), "nobody wants that one")
+        album = gather(resize.s("cat.jpg", width) for width in (200, 400, 800)).then(publish.s(parents()))
+        *parts, last = album.enqueue(conn=self.conn, name="album").jobs.values()
+        self.stories |= {part.id: "of a flow" for part in parts} | {last.id: "after those three"}
         try:
             with self.conn.transaction():
                 send_receipt.using(conn=self.conn).enqueue(666)

@@ -32,6 +32,16 @@ def parse_invoice(file: str) -> dict[str, Any]:
     raise ValueError(f"{file}: not a PDF")
 
 
+@app.task(queue="images")
+async def resize(image: str, width: int) -> str:
+    return f"{image}@{width}"
+
+
+@app.task(queue="images")
+async def publish(album: list[str]) -> dict[str, Any]:
+    return {"published": album}
+
+
 @app.task(queue="reports")
 async def count_stock(job: Job = INJECTED) -> dict[str, Any]:
     return {"stock": 42, "at": job.due_at}

@@ -25,7 +25,7 @@ declare
       "promote", "ensure_partitions", "prune", "retry_delay", "check_retry",
       "set_recurring", "remove_recurring", "pause_recurring", "resume_recurring", "run_recurring_now"],
     "pgqueue_reader": ["stats", "list_jobs", "list_dead", "dead_groups", "count_jobs", "depth", "why", "why_queue", "totals", "gauges", "recurring_health", "events",
-      "timeline", "checks", "table_sizes"]
+      "timeline", "checks", "table_sizes", "look_up_flow", "list_flow"]
   }';
   v_sees jsonb := '{
     "pgqueue_producer": [],

@@ -150,12 +150,22 @@ async def _cancel(ask: Ask, form: Form) -> Done:
 async def _run_now(ask: Ask, form: Form) -> Done:
     id = _id(form.target)
     before = (await ask(database.look_up(id))).status
+    found = await ask(database.job_status(id))
+    if found and found[0]["waits_for"] == "parents":
+        raise InvalidArgument(f"job {id} runs when the jobs of its flow have ended that it runs after")
     if before not in ("scheduled", "blocked"):
         raise InvalidArgument(f"job {id} is {before}: only a scheduled or blocked one can be run now")
     # The same as its remedy in why(): in one transaction, so that it is never seen cancelled.
     await ask(database.cancel(id, "run now"))
     status = await ask(database.retry(id))
     return Done(f"Job {id} is {status}, with fresh attempts.", {"before": before})
+
+
+async def _cancel_flow(ask: Ask, form: Form) -> Done:
+    id, reason = _id(form.target), form.text("reason")
+    done = await ask(database.cancel_flow(id, reason))
+    said = f"{shown.number(done.cancelled)} jobs of flow {id} cancelled, {shown.number(done.asked)} asked to stop."
+    return Done(said, {"reason": reason, **done._asdict()})
 
 
 # ------------------------------------------------------------------------------------------ several jobs
@@ -343,6 +353,8 @@ VERBS: dict[str, Verb] = {
     "pause_recurring": Verb("Pause {}", _pause_recurring, "/recurring/{}", (FOR, REASON), "Nothing is due meanwhile."),
     "resume_recurring": Verb("Resume {}", _resume_recurring, "/recurring/{}"),
     "run_recurring": Verb("Run {} now", _run_recurring, "/recurring/{}", (), "One job more; its next due time stays."),
+    "cancel_flow": Verb("Cancel flow {}", _cancel_flow, "/flows/{}", (REASON,),
+                        "All of it that waits is cancelled, what runs is asked to stop.", danger=True),
     "drain": Verb("Drain worker {}", _drain, "/workers", (), "It claims no more, finishes what it runs, and ends.",
                   danger=True),
 }  # fmt: skip

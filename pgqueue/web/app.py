@@ -41,6 +41,8 @@ PAGES: dict[str, pages.Show] = {
     "/tasks": pages.tasks,
     "/jobs": pages.jobs,
     "/jobs/{id}": pages.job,
+    "/flows": pages.flows,
+    "/flows/{id}": pages.flow,
     "/dead": pages.dead,
     "/recurring": pages.recurring,
     "/recurring/{name}": pages.recurring_job,
@@ -49,8 +51,8 @@ PAGES: dict[str, pages.Show] = {
 }
 NAVIGATION = (
     ("/", "Overview", "o"), ("/queues", "Queues", "q"), ("/tasks", "Tasks", "t"), ("/jobs", "Jobs", "j"),
-    ("/dead", "Dead letters", "d"), ("/recurring", "Recurring", "r"), ("/workers", "Workers", "w"),
-    ("/system", "System", "s"),
+    ("/flows", "Flows", "f"), ("/dead", "Dead letters", "d"), ("/recurring", "Recurring", "r"),
+    ("/workers", "Workers", "w"), ("/system", "System", "s"),
 )  # fmt: skip
 
 

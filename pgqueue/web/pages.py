@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from pgqueue import database
+from pgqueue import database, flow_tree
 from pgqueue.cron import Schedule, zone_named
 from pgqueue.database import Rows
 from pgqueue.errors import InvalidArgument, JobNotFound
@@ -17,6 +17,7 @@ from pgqueue.web import charts, search, shown
 from pgqueue.web.source import Ask
 
 PAGE = 50
+FLOW_STATUSES = ("running", "stalled", "cancelling", "failed", "cancelled", "completed")
 RANGES: dict[str, tuple[timedelta, timedelta]] = {  # how far back, in which steps
     "15m": (timedelta(minutes=15), timedelta(minutes=1)),
     "1h": (timedelta(hours=1), timedelta(minutes=1)),
@@ -24,6 +25,7 @@ RANGES: dict[str, tuple[timedelta, timedelta]] = {  # how far back, in which ste
     "24h": (timedelta(hours=24), timedelta(minutes=15)),
     "7d": (timedelta(days=7), timedelta(hours=2)),
 }
+FLOW_LINES = 200  # of a tree; more is for the command line
 COUNTED_GROUPS = 20_000  # dead letters that are grouped; more says nothing new
 
 
@@ -186,9 +188,31 @@ async def job(ask: Ask, asked: Asked) -> Page:
         context["lines"] = await ask(database.log_line(id))
     else:
         context["attempts"] = await ask(database.job_history(id))
+    context["flow"] = None if row["flow_id"] is None else await _flow(ask, row["flow_id"])
     context["stretch"] = _stretch(row, context["attempts"], now)
     context["commands"] = _commands(row)
     return Page("job.html", f"Job {id}", context)
+
+
+async def flows(ask: Ask, asked: Asked) -> Page:
+    status = asked.query.get("status") or None
+    found = await ask(database.flow_status(status, _id(asked.query.get("before")), PAGE))
+    more = {"before": found[-1]["id"], **({"status": status} if status else {})} if len(found) == PAGE else None
+    return Page("flows.html", "Flows", {
+        "flows": found, "status": status, "statuses": FLOW_STATUSES, "next": more and "?" + urlencode(more),
+    })  # fmt: skip
+
+
+async def flow(ask: Ask, asked: Asked) -> Page:
+    id = _id(asked.path["id"]) or 0
+    command = shown.command("flows", "show", id)
+    return Page("flow.html", f"Flow {id}", {"flow": await _flow(ask, id), "command": command})
+
+
+async def _flow(ask: Ask, id: int) -> dict[str, Any]:
+    jobs = await ask(database.list_flow(id))
+    lines = flow_tree.lines(jobs)
+    return {"info": await ask(database.look_up_flow(id)), "lines": lines[:FLOW_LINES], "more": lines[FLOW_LINES:]}
 
 
 def _commands(row: Mapping[str, Any]) -> list[str]:

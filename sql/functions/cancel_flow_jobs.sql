@@ -12,6 +12,7 @@ as $$
 declare
   v_reason text;
   v_ids    bigint[];
+  v_open   bigint[];  -- what waits for no parents
   v_queues text[];
   v_groups text[];
   v_queue  text;
@@ -20,15 +21,15 @@ declare
 begin
   select f.cancel_reason into v_reason from pgqueue.flow f where f.id = p_flow_id;
   select array_agg(w.id) into v_ids from (
-    select j.id from pgqueue.flow_node n join pgqueue.job_live j on j.id between n.job_id and n.job_id
-    where n.flow_id = p_flow_id and n.outcome is null and j.waits_for = 'parents' order by j.id limit p_limit) w;
+    select n.job_id as id from pgqueue.flow_node n
+    where n.flow_id = p_flow_id and n.outcome is null and n.open_parents > 0 limit p_limit) w;
   v_ids := case when v_ids is null then '{}' else
     pgqueue.cancel_waiting(v_ids, 'Cancelled', array_fill(v_reason, array[cardinality(v_ids)])) end;
 
+  v_open := array(select n.job_id from pgqueue.flow_node n where n.flow_id = p_flow_id and n.outcome is null and n.open_parents = 0);
   with held as (
-    select j.id, j.queue, j.group_key from pgqueue.flow_node n join pgqueue.job_live j on j.id between n.job_id and n.job_id
-    where n.flow_id = p_flow_id and n.outcome is null and j.status <> 'running' and j.waits_for is distinct from 'parents'
-    limit p_limit for update of j skip locked)
+    select j.id, j.queue, j.group_key from pgqueue.job_live j
+    where j.id = any (v_open) and j.status <> 'running' and j.waits_for is distinct from 'parents' limit p_limit for update skip locked)
   select v_ids || coalesce(array_agg(h.id), '{}'), array_agg(h.queue) filter (where h.group_key is not null),
          array_agg(h.group_key) filter (where h.group_key is not null)
     into v_ids, v_queues, v_groups from held h;
@@ -41,9 +42,8 @@ begin
     with told as (
       update pgqueue.job_live j set cancel_requested_at = clock_timestamp(), error_type = 'Cancelled', error = v_reason
       where j.id = any (array(
-        select r.id from pgqueue.flow_node n join pgqueue.job_live r on r.id between n.job_id and n.job_id
-        where n.flow_id = p_flow_id and n.outcome is null and r.status = 'running' and r.cancel_requested_at is null
-        for update of r skip locked))
+        select r.id from pgqueue.job_live r where r.id = any (v_open) and r.status = 'running' and r.cancel_requested_at is null
+        for update skip locked))
       returning j.worker_id)
     select t.worker_id, count(*) from told t group by t.worker_id
   loop

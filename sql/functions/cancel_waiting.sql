@@ -17,7 +17,8 @@ begin
   with gone as (
     delete from pgqueue.job_live j
     using (select * from unnest(p_ids, p_errors, p_until) u (id, error, until) order by u.id) u
-    where j.id between u.id and u.id and j.waits_for = 'parents'
+    -- coalesce: one probe by id each, and not all that wait, by job_live_child, for each (10,000 took 12 s).
+    where j.id between u.id and u.id and coalesce(j.waits_for, '') = 'parents'
     returning j.*, u.error as reason, u.until
   ), kept as (
     select g.*, greatest(v_now + coalesce(g.retain_for, q.retain_completed, s.retain_completed), g.until) as keep_until

@@ -1,4 +1,4 @@
--- resume_children: these dead or cancelled jobs of flows are live again. So are the children that their end has stopped, and so on,
+-- resume_children: these dead or cancelled jobs of flows have just been revived. So are the children that their end has stopped, and so on,
 -- a generation at a time; children that were to continue, and have not started yet, wait for them again.
 --
 -- A stopped child that another dead parent stops too stays as it is; so does one whose key is taken, or that is gone.
@@ -19,6 +19,7 @@ declare
   v_by     bigint;
   v_again  boolean := p_again;  -- its other children know already
 begin
+  if not p_again then perform pgqueue.count_revived(p_ids); end if;
   while cardinality(v_ids) > 0 loop
     if not v_again then
       update pgqueue.flow_node c set open_parents = c.open_parents + t.parents
@@ -44,6 +45,7 @@ begin
       end if;
       update pgqueue.flow_node n set stopped_by = v_by where n.job_id = v_child.job_id;
     end loop;
+    perform pgqueue.count_revived(v_next) where cardinality(v_next) > 0;
     if v_budget <= 0 then
       update pgqueue.flow_node n set owes = true where n.job_id = any (v_ids || v_next);
       -- What was revived has other children, too; they must know before anything of it can end.

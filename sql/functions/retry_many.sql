@@ -19,6 +19,7 @@ declare
   v_job   pgqueue.job%rowtype;
   v_ids   bigint[];
   v_flows bigint[];
+  v_told  bigint[] := '{}';
 begin
   if retry_many.status is null or retry_many.status not in ('dead', 'cancelled') then
     raise exception using errcode = 'PQ001', message = 'only dead or cancelled jobs can be retried';
@@ -50,11 +51,12 @@ begin
   loop
     if pgqueue.revive(v_job, case when spread > '0' then clock_timestamp() + random() * spread end) then
       retried := retried + 1;
-      if v_job.flow_id is not null then perform pgqueue.resume_children(array[v_job.id]); end if;
+      if v_job.flow_id is not null then v_told := v_told || v_job.id; end if;
     else
       skipped := skipped + 1;
     end if;
   end loop;
+  if cardinality(v_told) > 0 then perform pgqueue.resume_children(v_told); end if;
   return next;
 end
 $$;

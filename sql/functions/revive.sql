@@ -1,6 +1,6 @@
 -- revive: puts one finished job back among the live, with fresh attempts. False: another live job, or a finished
 -- one that still holds it, has its key; nothing has changed. The caller has locked the row, of a job of a flow the flow before it,
--- and then tells its children (resume_children).
+-- and then tells flow and children (resume_children).
 --
 -- Moves dead, cancelled → pending, scheduled, or blocked if parents of it have not ended. Locks the row; waits for an enqueue of the same key. Raises nothing.
 -- Called by retry, retry_many, resume_children; not for users.
@@ -35,12 +35,6 @@ begin
   delete from pgqueue.job j where j.id = p_job.id and j.status = p_job.status and j.status in ('dead', 'cancelled');
   delete from pgqueue.key_hold h where h.queue = p_job.queue and h.key = p_job.key and h.job_id = p_job.id;
   insert into pgqueue.tally (at, jobs, outcome, queue, task) values (date_trunc('minute', v_now), 1, 'retried', p_job.queue, p_job.task);
-  if v_node.flow_id is not null then
-    update pgqueue.flow_node n set outcome = null, stopped_by = null, gone_at = null where n.job_id = p_job.id;
-    update pgqueue.flow f set dead = f.dead - (p_job.status = 'dead')::integer, cancelled = f.cancelled - (p_job.status = 'cancelled')::integer,
-      blocked = f.blocked + (v_status = 'blocked')::integer, ended_at = null, prune_at = null, failed = false, cancelled_at = null, cancel_reason = null
-      where f.id = v_node.flow_id;
-  end if;
   if v_status = 'pending' then perform pgqueue.wake(p_job.queue); end if;
   return true;
 end

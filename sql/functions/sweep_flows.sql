@@ -39,8 +39,9 @@ begin
                     select s.flow_id from pgqueue.job_live s where s.expires_at <= v_now and s.status <> 'running' and s.waits_for = 'parents'
                     order by s.expires_at limit p_limit) j) d
                 join pgqueue.flow f on f.id = d.flow_id order by f.id for update of f skip locked loop
-    v_ids := array(select j.id from pgqueue.flow_node n join pgqueue.job_live j on j.id between n.job_id and n.job_id
-                   where n.flow_id = v_flow and n.outcome is null and j.expires_at <= v_now and j.waits_for = 'parents' order by j.id limit p_limit);
+    v_ids := array(select j.id from pgqueue.flow_node n
+                   cross join lateral (select * from pgqueue.job_live j where j.id = n.job_id limit 1) j  -- as in release_children
+                   where n.flow_id = v_flow and n.outcome is null and j.expires_at <= v_now and j.waits_for = 'parents' limit p_limit);
     v_ids := pgqueue.cancel_waiting(v_ids, 'Expired', array_fill('its parents had not ended before it expired'::text, array[cardinality(v_ids)]));
     v_n := v_n + cardinality(v_ids);
     perform pgqueue.stop_flows(v_ids, array_fill('cancelled'::text, array[cardinality(v_ids)])) where cardinality(v_ids) > 0;

@@ -3,7 +3,7 @@ create or replace view pgqueue.job_status as
 select j.id, j.status, j.queue, j.task, j.key, j.priority, j.attempt,
        coalesce(j.max_attempts, q.max_attempts, s.max_attempts) as max_attempts, j.crashes, j.enqueued_at, j.run_at, j.rank_at,
        j.expires_at, j.started_at, j.finished_at, j.prune_at, j.cancel_requested_at, j.worker_id, j.token,
-       coalesce(j.timeout_seconds, q.timeout_seconds, s.timeout_seconds) as timeout_seconds, j.tags, j.group_key, j.waits_for,
+       coalesce(j.timeout_seconds, q.timeout_seconds, s.timeout_seconds) as timeout_seconds, j.tags, j.group_key, j.waits_for, j.flow_id,
        j.progress, j.error_type, j.error
 from pgqueue.job j cross join pgqueue.setting s left join pgqueue.queue q on q.queue = j.queue;
 comment on view pgqueue.job_status is 'A job without payload, result and meta: filter by id.';
@@ -30,6 +30,7 @@ comment on column pgqueue.job_status.timeout_seconds is 'So long an attempt may 
 comment on column pgqueue.job_status.tags is 'Labels to find it by.';
 comment on column pgqueue.job_status.group_key is 'The group, tenant for example, that limits and turns of the queue are about.';
 comment on column pgqueue.job_status.waits_for is 'What a blocked job waits for: group (a slot or its turn), task (paused, or its circuit is open).';
+comment on column pgqueue.job_status.flow_id is 'The flow that it is a job of; null: of none.';
 comment on column pgqueue.job_status.progress is 'What the handler last said of its progress.';
 comment on column pgqueue.job_status.error_type is 'Class of the last error.';
 comment on column pgqueue.job_status.error is 'Message of the last error, or why the job was cancelled.';

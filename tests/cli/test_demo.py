@@ -40,6 +40,8 @@ def test_the_demo_shows_what_became_of_each_job(server_url: str, admin: Conn, tm
         "always fails": ("dead", 2),
         "cancelled in time": ("cancelled", 0),
         "its worker was killed": ("completed", 2),
+        "of a flow": ("completed", 1),
+        "after those three": ("completed", 1),
     }
     for story, (status, attempts) in expected.items():
         assert re.search(rf"{story} +{status} +{attempts} ", shown.stdout), shown.stdout

@@ -39,7 +39,8 @@ MAY: dict[str, set[str]] = {
     },
     "pgqueue_reader": {
         "stats", "list_jobs", "list_dead", "dead_groups", "count_jobs", "depth", "why", "why_queue",
-        "totals", "gauges", "recurring_health", "events", "timeline", "checks", "table_sizes",
+        "totals", "gauges", "recurring_health", "events", "timeline", "checks", "table_sizes", "look_up_flow",
+        "list_flow",
     },
 }  # fmt: skip
 REDACTED = {

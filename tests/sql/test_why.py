@@ -193,11 +193,49 @@ def test_retried_only_after_it_expires(conn: Conn) -> None:
     assert reasons(conn, id) == ["expires_first", "retry"]
 
 
-def test_blocked(conn: Conn) -> None:
-    serve(conn)
-    id = enqueue(conn)
-    conn.execute("update pgqueue.job_live set status = 'blocked'")
-    assert reasons(conn, id) == ["blocked"]
+def flow(conn: Conn, *jobs: dict[str, Any]) -> list[int]:
+    graph = {"jobs": [{"queue": "q", "task": "t", **job} for job in jobs]}
+    return db.execute(conn, db.enqueue_flow(graph)).job_ids
+
+
+def test_its_parents_have_not_ended(conn: Conn) -> None:
+    w = serve(conn)
+    ids = flow(conn, *({"name": f"p{n}"} for n in range(5)), {"name": "last", "after": [f"p{n}" for n in range(5)]})
+    claimed = claim(conn, w, 2)
+    db.execute(conn, db.complete(w, [(claimed[0].id, claimed[0].token)]))
+    first = why(conn, ids[-1])[0]
+    assert first["reason"] == "parents"
+    assert first["explanation"] == (
+        f"it runs after 5 jobs, of which 4 have not ended: p1 (job {ids[1]}, running), p2 (job {ids[2]}, pending),"
+        f" p3 (job {ids[3]}, pending) and 1 more"
+    )
+    assert first["remedy"] == f"pgqueue why {ids[1]}"
+
+
+def test_one_of_its_parents_died(conn: Conn) -> None:
+    w = serve(conn)
+    ids = flow(
+        conn, {"name": "a"}, {"name": "b"}, {"name": "last", "after": ["a", {"job": "b", "on_death": "continue"}]}
+    )
+    for claimed in claim(conn, w, 2):
+        fail(conn, w, claimed, fatal=True)
+    first = why(conn, ids[-1])[0]
+    assert first["reason"] == "parent_dead"
+    assert f"of which 1 died or was cancelled: a (job {ids[0]}, dead); it waits until" in first["explanation"]
+    assert first["remedy"] == f"pgqueue dead retry {ids[0]}"
+
+
+def test_its_flow_has_stopped_it(conn: Conn) -> None:
+    w = serve(conn)
+    ids = flow(
+        conn, {"name": "a"}, {"name": "b", "after": ["a"], "on_death": "stop"},
+        {"name": "c", "after": ["b"], "on_death": "stop"},
+    )  # fmt: skip
+    fail(conn, w, claim_one(conn, w), fatal=True)
+    first = why(conn, ids[2])[0]
+    assert first["reason"] == "stopped"
+    assert f"its parent b (job {ids[1]}) was cancelled" in first["explanation"]
+    assert first["remedy"] == f"pgqueue jobs retry {ids[0]}"  # it brings all of them back
 
 
 # ------------------------------------------------------------------------------------------------ held up

@@ -30,7 +30,7 @@ def test_every_page_fits_and_can_be_read(conn: Conn, serve: Serve, tab: OpenTab,
     id = fill(conn, "text")
     site = serve(may_act=True)
     page = tab(site.url, dark=dark, width=width).page
-    for path in paths(id):
+    for path in paths(conn, id):
         page.goto(site.url + path)
         # Nothing sticks out: wide tables scroll by themselves.
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
@@ -72,7 +72,7 @@ def test_a_hostile_payload_runs_nothing(conn: Conn, serve: Serve, tab: OpenTab) 
     id = fill(conn, HOSTILE)
     site = serve(may_act=True)
     opened = tab(site.url)
-    for path in [*paths(id), f"/jobs?q={HOSTILE.split('{')[0]}"]:
+    for path in [*paths(conn, id), f"/jobs?q={HOSTILE.split('{')[0]}"]:
         opened.page.goto(site.url + path)
         if opened.page.locator("main[data-live]").count():
             opened.page.wait_for_selector("main[data-updates]")  # through the script, too

@@ -6,7 +6,7 @@ import pytest
 
 from pgqueue import database as db
 from pgqueue.web.app import PAGES
-from tests.support import Conn, claim_one, enqueue, lose, worker
+from tests.support import Conn, claim, claim_one, enqueue, lose, row, worker
 from tests.web.conftest import Serve
 from tests.web.test_actions import die
 
@@ -33,11 +33,16 @@ def fill(conn: Conn, text: str) -> int:
     db.execute(conn, db.set_recurring("r", {"task": "t", "queue": "q", "cron": "@daily", "payload": {text: text}}))
     db.execute(conn, db.pause_recurring("r", reason=text))
     db.execute(conn, db.record_audit(text, text, "pause_queue", text, {text: text}))
+    first = {"queue": "q", "task": "t", "name": text}
+    made = db.execute(conn, db.enqueue_flow({"name": text, "jobs": [first, {**first, "name": "last", "after": [0]}]}))
+    db.execute(conn, db.cancel_flow(made.id, text))
     return id
 
 
-def paths(id: int) -> list[str]:
-    found = [path.format(id=id, queue="q", name="r") for path in PAGES]
+def paths(conn: Conn, id: int) -> list[str]:
+    flow = row(conn, "select flow_id, job_id from pgqueue.flow_node order by job_id desc limit 1")
+    found = [path.format(id=flow["flow_id"] if "flow" in path else id, queue="q", name="r") for path in PAGES]
+    found.append(f"/jobs/{flow['job_id']}")
     return [*found, "/jobs?q=status:dead", f"/confirm/retry?target={id}", "/confirm/pause_queue?target=q",
             "/confirm/retry_matching?target=status:dead"]  # fmt: skip
 
@@ -46,7 +51,7 @@ def paths(id: int) -> list[str]:
 def test_nothing_that_anybody_wrote_becomes_markup(conn: Conn, serve: Serve, may_act: bool) -> None:
     id = fill(conn, HOSTILE)
     site = serve(may_act=may_act)
-    for path in paths(id):
+    for path in paths(conn, id):
         answer = site.get(path)
         if path.startswith("/confirm") and not may_act:
             continue
@@ -124,6 +129,45 @@ def test_a_job_tells_its_story(conn: Conn, serve: Serve) -> None:
     for words in ("attempt 1 failed", "TimeoutError", "in line 7", "12345678901234567890", "k:1", "vip", "Run now",
                   f"pgqueue why {id}", "again after 1m"):  # fmt: skip
         assert words in text, words
+
+
+def test_a_job_of_a_flow_shows_what_runs_before_and_after_it(conn: Conn, serve: Serve) -> None:
+    part = {"queue": "q", "task": "part"}
+    jobs = [{"queue": "q", "task": "t", "name": "first"}, *[{**part, "after": [0]}] * 50,
+            {"queue": "q", "task": "t", "name": "last", "after": list(range(1, 51))}]  # fmt: skip
+    made = db.execute(conn, db.enqueue_flow({"name": "album", "jobs": jobs}))
+    w = worker(conn)
+    first = claim_one(conn, w)
+    db.execute(conn, db.complete(w, [(first.id, first.token)]))
+    died = claim(conn, w, 2)[0]
+    db.execute(conn, db.fail(w, [db.Failure(died.id, died.token, "boom", "ValueError", fatal=True)]))
+    site = serve(may_act=True)
+    for path in (f"/jobs/{made.job_ids[0]}", f"/flows/{made.id}"):
+        text = site.get(path).text
+        for words in ("album", "part × 50", "1 dead", "48 pending", "1 running", "last", "2 of 52 ended"):
+            assert words in text, (path, words)
+    assert "Cancel" in site.get(f"/flows/{made.id}").text
+    last = site.get(f"/jobs/{made.job_ids[-1]}").text
+    assert "which 1 died or was cancelled and 49 have not ended" in last
+    assert "Run now" not in last
+    assert f"/flows/{made.id}" in site.get("/flows?status=running").text
+    assert "None is failed" in site.get("/flows?status=failed").text
+    assert site.get("/flows/123456789").status == 404
+
+
+def test_a_flow_is_cancelled_from_its_page(conn: Conn, serve: Serve) -> None:
+    made = db.execute(
+        conn, db.enqueue_flow({"jobs": [{"queue": "q", "task": "t"}, {"queue": "q", "task": "u", "after": [0]}]})
+    )
+    site = serve(may_act=True)
+    answer = site.post("/do/cancel_flow", {"target": made.id, "reason": "ordered twice"})
+    assert (answer.status, answer.headers["location"]) == (303, f"/flows/{made.id}")
+    assert "ordered twice" in site.get(f"/flows/{made.id}").text
+    assert row(conn, "select action, target from pgqueue.audit_log") == {
+        "action": "cancel_flow",
+        "target": str(made.id),
+    }
+    assert serve().post("/do/cancel_flow", {"target": made.id}).status == 403
 
 
 def test_dead_letters_are_grouped_by_what_they_died_of(conn: Conn, serve: Serve) -> None:

@@ -168,7 +168,9 @@ async def test_reserved_slots_are_kept_for_their_queue(app: App, conn: Conn) -> 
     )
     await worker.run()
     assert most == 2  # of three slots
-    assert value(conn, "select status from pgqueue.job where queue = 'critical'") == "completed"
+    # Both slow jobs may have asked for it, one after the other.
+    ended = "select count(*) from pgqueue.job where queue = 'critical' and status = 'completed'"
+    assert value(conn, ended) == 1
 
 
 def test_queues_are_given_with_weights_and_reserved_slots() -> None:
