@@ -672,7 +672,7 @@ def test_each_kind_says_which_call_it_needs(kind: str, tell: Tell, conn: Conn) -
     assert stored(conn) == []
 
 
-@pytest.mark.parametrize("thing", [None, 7, object(), create_engine("postgresql+psycopg://")], ids=repr)
+@pytest.mark.parametrize("thing", [None, 7, {1}, create_engine("postgresql+psycopg://")], ids=repr)
 def test_what_is_no_connection_is_named(thing: object) -> None:
     for ask in (is_async, lambda given: execute(given, db.enqueue("q", "t"))):
         with pytest.raises(InvalidArgument, match=f"{type(thing).__name__} is no connection .* psycopg .* Django"):
