@@ -109,7 +109,7 @@ BAD: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     (("@daily",), {}, "missing the argument 'region'"),
     (("@daily", "eu", "us", "x"), {}, "at most 2 positional arguments"),
     (("@daily",), {"kwargs": {"regoin": "eu"}}, "did you mean 'region'"),
-    (("@daily", {1}), {}, "which JSON does not have"),
+    (("@daily", 1j), {}, "which JSON does not have"),
     ((90, "eu"), {}, "a schedule is a text"),
 ]
 
