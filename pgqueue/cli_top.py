@@ -1,6 +1,7 @@
 """`pgqueue top`: the queues as they are now, refreshed.
 
-q  quit      s  sort by another column      /  only queues that contain what is typed      p  hold still
+q  quit      s  sort by another column      /  only queues that contain what is typed      h  hold still
+j, k  choose a queue      p  pause it, or let it go on: asks first
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ class View:
     sort: str = "queue"
     filter: str = ""
     typing: bool = False
-    paused: bool = False
+    held: bool = False
+    chosen: str | None = None  # a queue
+    asking: str | None = None  # the queue to pause or resume, until y is pressed, or something else
+    agreed: str | None = None  # likewise, when y was pressed
     over: bool = False
     now: Seen | None = None
     before: Seen | None = None
@@ -71,14 +75,30 @@ class View:
                 self.filter = self.filter[:-1]
             elif key.isprintable():
                 self.filter += key
+        elif self.asking is not None:
+            self.agreed, self.asking = (self.asking if key == "y" else None), None
         elif key in ("q", "\x03", "\x04"):
             self.over = True
         elif key == "s":
             self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
         elif key == "/":
             self.typing, self.filter = True, ""
+        elif key == "h":
+            self.held = not self.held
+        elif key in "jk":
+            self._choose(1 if key == "j" else -1)
         elif key == "p":
-            self.paused = not self.paused
+            self.asking = self.chosen
+
+    def _choose(self, step: int) -> None:
+        names = [row["queue"] for row in self.queues()]
+        if self.chosen in names:
+            self.chosen = names[min(max(names.index(self.chosen) + step, 0), len(names) - 1)]
+        else:
+            self.chosen = names[0] if names else None
+
+    def is_paused(self, queue: str) -> bool:
+        return any(row["queue"] == queue and row["paused"] for row in (self.now.queues if self.now else []))
 
     def show(self, seen: Seen) -> None:
         if seen.error and self.now is not None:  # better an old look, said to be old, than none
@@ -140,8 +160,8 @@ class View:
         gone = [row for row in self.now.workers if row["state"] not in ("alive", "draining")]
         if gone:
             title.append(f"  {out.plural(len(gone), 'worker')} silent or lost", style="red")
-        if self.paused:
-            title.append("  held still (p)", style="reverse")
+        if self.held:
+            title.append("  held still (h)", style="reverse")
         if self.now.error:
             title.append(f"  {self.now.error}", style="bold red")
         hint = (
@@ -149,12 +169,19 @@ class View:
             if self.typing
             else f"by {self.sort}" + (f", /{self.filter}" if self.filter else "")
         )
-        title.append(f"\nq quit  s sort  / filter  p hold   {hint}\n", style="dim")
+        title.append(f"\nq quit  s sort  / filter  j k choose  p pause  h hold   {hint}\n", style="dim")
+        if self.asking is not None:
+            verb = "Resume" if self.is_paused(self.asking) else "Pause"
+            title.append(f"{verb} {out.said(self.asking)}? y: yes, any other key: no\n", style="reverse")
         return title
 
     def _queues(self, room: int) -> RenderableType:
         rows = self.queues()
-        shown = _table(rows[:room], {
+        names = [row["queue"] for row in rows]
+        # The chosen one is always in sight.
+        first = max(names.index(self.chosen) - room + 1, 0) if self.chosen in names else 0
+        shown = _table(rows[first:first + room], {
+            " ": lambda row: ">" if row["queue"] == self.chosen else "",
             "QUEUE": "queue", "PENDING": "pending", "RUNNING": "running", "SCHEDULED": "scheduled", "DEAD": "dead",
             "OLDEST": lambda row: out.duration(row["oldest_waiting_seconds"]),
             "PER S": lambda row: f"{self._rates.get(row['queue'], 0):,.1f}", "WORKERS": "workers",
@@ -201,7 +228,10 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print one look, and end.")] = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Watch queues, rates, workers and the last failures live. Keys: q quit, s sort, / filter, p hold still."""
+    """Watch queues, rates, workers and the last failures live.
+
+    Keys: q quit, s sort, / filter, j and k choose a queue, p pause it or let it go on (asks first), h hold still.
+    """
     view = View(filter=queue or "")
     console = Console()
     with connected(database_url) as conn:
@@ -220,11 +250,13 @@ def _watch(view: View, read: Any, live: Live, every: float, database_url: str | 
     look_at = 0.0
     try:
         while not view.over:
-            if time.monotonic() >= look_at and not view.paused:
+            if (time.monotonic() >= look_at and not view.held) or view.agreed is not None:
                 began = time.monotonic()
                 try:
                     if conn is None:
                         conn = connect(database_url)
+                    if view.agreed is not None:
+                        _turn(conn, view)
                     view.show(look(conn))
                 except (psycopg.Error, PgqueueError) as error:
                     if conn is not None:
@@ -235,11 +267,21 @@ def _watch(view: View, read: Any, live: Live, every: float, database_url: str | 
                 # A database that answers slowly is not asked more than a fifth of the time.
                 look_at = time.monotonic() + max(every, 4 * (time.monotonic() - began))
             live.update(view.draw(live.console.height), refresh=True)
-            for key in read(0.25 if view.paused else max(min(look_at - time.monotonic(), 0.25), 0.01)):
+            for key in read(0.25 if view.held else max(min(look_at - time.monotonic(), 0.25), 0.01)):
                 view.press(key)
     finally:
         if conn is not None:
             conn.close()
+
+
+def _turn(conn: psycopg.Connection[Any], view: View) -> None:
+    """Pause the queue that was agreed on, or let it go on."""
+    queue, view.agreed = view.agreed, None
+    if queue is not None:
+        if view.is_paused(queue):
+            database.execute(conn, database.resume(queue))
+        else:
+            database.execute(conn, database.pause(queue, reason="pgqueue top"))
 
 
 @contextmanager

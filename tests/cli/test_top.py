@@ -19,7 +19,7 @@ from pgqueue import cli_top
 from pgqueue import database as db
 from pgqueue.cli_top import Seen, View
 from tests.cli.conftest import Run
-from tests.support import Conn, claim, claim_one, enqueue, worker
+from tests.support import Conn, claim, claim_one, enqueue, value, wait_until, worker
 
 
 def drawn(view: View, height: int = 40) -> str:
@@ -144,10 +144,33 @@ def test_on_a_terminal_it_refreshes_filters_and_quits(
     read_until(screen, "by pending")
     os.write(screen, b"/mail\r")
     read_until(screen, "by pending, /mail")
-    os.write(screen, b"p")
+    os.write(screen, b"h")
     read_until(screen, "held still")
-    os.write(screen, b"p")
+    os.write(screen, b"h")
     enqueue(conn, queue="email_later")
     read_until(screen, "email_later")
+    os.write(screen, b"q")
+    assert process.wait(10) == 0
+
+
+def test_a_queue_is_paused_only_after_a_yes_and_goes_on_likewise(
+    conn: Conn, terminal: tuple[int, subprocess.Popen[bytes]]
+) -> None:
+    screen, process = terminal
+    paused = "select array_agg(queue) from pgqueue.queue_status where paused"
+    read_until(screen, "billing")
+    os.write(screen, b"jjp")  # the second by name
+    read_until(screen, "Pause email?")
+    os.write(screen, b"n")
+    os.write(screen, b"kkp")
+    read_until(screen, "Pause billing?")
+    assert value(conn, paused) is None
+    os.write(screen, b"y")
+    wait_until(lambda: value(conn, paused) == ["billing"])
+    read_until(screen, "paused")
+    os.write(screen, b"p")
+    read_until(screen, "Resume billing?")
+    os.write(screen, b"y")
+    wait_until(lambda: value(conn, paused) is None)
     os.write(screen, b"q")
     assert process.wait(10) == 0
