@@ -14,7 +14,7 @@ from pgqueue import config
 from pgqueue.cli_options import DatabaseUrl
 from pgqueue.errors import ConfigError
 
-GRACE_SECONDS = 2  # for streams, which would never end by themselves
+PACKAGES = ("starlette", "uvicorn", "jinja2")
 
 
 def web(
@@ -39,13 +39,12 @@ def web(
     """Serve the operator's page. Who has PGQUEUE_WEB_TOKEN may do what --actions allows, who has
     PGQUEUE_WEB_READER_TOKEN may look. Without both it is for the users of this machine alone.
     """
-    missing = [name for name in ("starlette", "uvicorn", "jinja2") if importlib.util.find_spec(name) is None]
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"this needs {', '.join(missing)}: pip install 'pgqueue[web]'")
-    import uvicorn
-
     from pgqueue.web import access, source
     from pgqueue.web import create as create_page
+    from pgqueue.web.listening import Listening
 
     token, reader_token = (os.environ.get(name) or None for name in ("PGQUEUE_WEB_TOKEN", "PGQUEUE_WEB_READER_TOKEN"))
     closed = token is not None or reader_token is not None
@@ -63,19 +62,10 @@ def web(
         conninfo, authorize=None if closed else access.anyone(actions), actions=actions, token=token,
         reader_token=reader_token, hosts=hosts, environment=environment, hide=hide or (),
     )  # fmt: skip
-    server = uvicorn.Server(uvicorn.Config(
-        page, host=host, port=port, log_level="warning", access_log=False, server_header=False, proxy_headers=False,
-        timeout_graceful_shutdown=GRACE_SECONDS, lifespan="on",
-    ))  # fmt: skip
-    try:
-        listening = server.config.bind_socket()
-        listening.listen(128)  # who reads the line below and asks at once is not turned away
-    except SystemExit:
-        raise ConfigError(f"cannot listen on {host}:{port}: is it in use?") from None
-    shown_host = f"[{host}]" if ":" in host else host
+    listening = Listening(page, host, port)
     how = "people may act" if actions else "read-only; --actions lets people act"
-    out.tell(f"http://{shown_host}:{listening.getsockname()[1]}/  ({config.describe(conninfo)}; {how})")
-    server.run(sockets=[listening])
+    out.tell(f"{listening.url}  ({config.describe(conninfo)}; {how})")
+    listening.run()
 
 
 def _is_loopback(host: str) -> bool:

@@ -168,10 +168,12 @@ def dev(
     concurrency: Annotated[
         int, typer.Option("--concurrency", "-c", min=1, max=10_000, help="Jobs at the same time.")
     ] = 20,
+    web_port: Annotated[int, typer.Option(min=0, max=65535, help="Where the page is, if nobody else is there.")] = 8410,
+    web: Annotated[bool, typer.Option(help="With the operator's page; needs pgqueue[web].")] = True,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Everything for development in one command: an embedded PostgreSQL, migrated, and a worker that starts anew when
-    the code changes, recurring jobs included. Ctrl-C ends it all; the data stays.
+    """Everything for development in one command: an embedded PostgreSQL, migrated, a worker that starts anew when the
+    code changes, recurring jobs included, and the operator's page. Ctrl-C ends it all; the data stays.
     """
     from pgqueue import app as app_module
     from pgqueue import logs, serve
@@ -179,7 +181,7 @@ def dev(
 
     logs.set_up("info", "text")
     if serve.CHILD not in os.environ:
-        sys.exit(_develop(database_url))
+        sys.exit(_develop(database_url, web_port if web else None))
     loaded = app_module.load(config.load(app=app).app or "")
     every = {task.options.get("queue", "default"): 1 for task in loaded.tasks.values()} or {"default": 1}
     every |= {each.options["queue"]: 1 for each in loaded.recurring.declarations.values() if "queue" in each.options}
@@ -189,7 +191,7 @@ def dev(
     sys.exit(serve.work(loaded, settings, cron=True))
 
 
-def _develop(database_url: str | None) -> int:
+def _develop(database_url: str | None, web_port: int | None) -> int:
     from pgqueue import schema, serve  # and alembic, which a worker need not carry
 
     url = config.load(database_url=database_url).database_url
@@ -199,7 +201,18 @@ def _develop(database_url: str | None) -> int:
         url = config.normalise(url)
         typer.echo(f"{config.describe(url)}: {schema.migrate(url).describe()}", err=True)
         os.environ["PGQUEUE_DATABASE_URL"] = url  # for the worker, which is another process
+        if web_port is not None:
+            _open_page(stack, url, web_port)
         return serve.reload(Path.cwd(), DEV_DRAIN_SECONDS)
+
+
+def _open_page(stack: ExitStack, url: str, port: int) -> None:
+    try:
+        from pgqueue.web import listening
+    except ImportError:
+        typer.echo("no page: pip install 'pgqueue[web]'", err=True)
+        return
+    typer.echo(f"the page: {stack.enter_context(listening.for_development(url, port))}", err=True)
 
 
 def sweep(database_url: DatabaseUrl = None) -> None:

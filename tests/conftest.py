@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -105,3 +105,11 @@ def _empty(connection: Conn) -> None:
     connection.execute("delete from pgqueue.setting")
     connection.execute("insert into pgqueue.setting default values")
     connection.execute("select pgqueue.ensure_partitions()")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test has logged may hold half a surrogate pair, which cannot go from one process to another."""
+    report = yield
+    report.sections = [(name, text.encode(errors="replace").decode()) for name, text in report.sections]
+    return report

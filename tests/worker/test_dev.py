@@ -6,7 +6,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import urllib.error
+import urllib.request
 from pathlib import Path
+
+import pytest
 
 from pgqueue.embedded import EmbeddedPostgres
 from tests.support import Conn, job, value, wait_until
@@ -32,6 +36,10 @@ def test_dev_migrates_works_and_starts_anew_when_the_code_changes(conn: Conn, ds
     try:
         enqueue = "select id from pgqueue.enqueue('dev', 'version')"
         first = value(conn, enqueue)
+        wait_until(lambda: "the page: " in (tmp_path / "log").read_text(), 40)
+        address = (tmp_path / "log").read_text().split("the page: ")[1].split()[0]
+        with urllib.request.urlopen(f"{address}jobs", timeout=20) as answer:  # noqa: S310
+            assert "version" in answer.read().decode()
         wait_until(lambda: job(conn, first)["status"] == "completed", 40)
         module.write_text(APP.format(2))
         wait_until(lambda: (tmp_path / "log").read_text().count(" serves dev") == 2, 40)
@@ -41,6 +49,8 @@ def test_dev_migrates_works_and_starts_anew_when_the_code_changes(conn: Conn, ds
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(40) == 0
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(address, timeout=5)  # noqa: S310
     assert value(conn, "select count(*) from pg_stat_activity where application_name like 'pgqueue%%'") == 0
 
 
