@@ -111,9 +111,11 @@ def terminal(dsn: str, conn: Conn) -> Iterator[tuple[int, subprocess.Popen[bytes
     claim_one(conn, worker(conn, ["email"]), ["email"])
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, 140))
+    # The terminal says how wide it is, not what started the tests.
+    environ = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     process = subprocess.Popen(
         [sys.executable, "-m", "pgqueue", "top", "--every", "0.2"],
-        stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "DATABASE_URL": dsn, "TERM": "xterm"},
+        stdin=theirs, stdout=theirs, stderr=theirs, env={**environ, "DATABASE_URL": dsn, "TERM": "xterm"},
     )  # fmt: skip
     before = termios.tcgetattr(theirs)
     yield ours, process

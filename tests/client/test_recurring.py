@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ class Client: ...
 
 
 @pytest.fixture
-def app(dsn: str) -> App:
-    return App(dsn, name="shop")
+def app(dsn: str) -> Iterator[App]:
+    made = App(dsn, name="shop")
+    yield made
+    made.close()
 
 
 def test_a_declaration_says_what_the_database_needs(app: App) -> None:

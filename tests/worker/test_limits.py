@@ -74,14 +74,14 @@ def test_limits_hold_while_workers_are_killed(conn: Conn, start: Callable[..., P
         "slow": {"rate": JOBS // 40, "rate_seconds": 1, "rate_burst": 10},
         "free": {},
     }
+    command = ("--queues", ",".join(settings), "-c", "20", "--lease", "2", "--poll", "0.3")
+    workers = [start(*command).wait_ready() for _ in range(WORKERS)]
     for queue, limits in settings.items():
         db.execute(conn, db.set_queue(queue, limits))
         groups = [f"{queue}-{rng.randrange(50)}" for _ in range(JOBS // 5)] if queue in ("serial", "pairs") else None
         payloads = [{"seconds": rng.choice([0, 0, 0.002, 0.01])} for _ in range(JOBS // 5)]
-        payloads[5::30] = [{"seconds": 0.5} for _ in payloads[5::30]]
+        payloads[5::30] = [{"seconds": 0.7} for _ in payloads[5::30]]
         db.execute(conn, db.enqueue_many(queue, "rest", payloads, groups=groups, max_attempts=100))
-    command = ("--queues", ",".join(settings), "-c", "20", "--lease", "2", "--poll", "0.3")
-    workers = [start(*command).wait_ready() for _ in range(WORKERS)]
     long = "select 1 from pgqueue.job_live where status = %s and (payload ->> 'seconds')::float > 0.1 limit 1"
     for _ in range(max(6, JOBS // 2000)):
         done = value(conn, "select count(*) from pgqueue.job_done")
@@ -92,7 +92,8 @@ def test_limits_hold_while_workers_are_killed(conn: Conn, start: Callable[..., P
         busy = rows(
             conn,
             "select (w.info ->> 'pid')::int as pid from pgqueue.job_live j join pgqueue.worker w on w.id = j.worker_id"
-            " where j.status = 'running' and w.lost_at is null order by (j.payload ->> 'seconds')::float desc limit 1",
+            " where j.status = 'running' and w.lost_at is null"
+            " order by (j.payload ->> 'seconds')::float desc, j.started_at desc limit 1",
         )
         victim = next((n for n, each in enumerate(workers) if busy and each.pid == busy[0]["pid"]), 0)
         workers[victim].send(signal.SIGKILL)
