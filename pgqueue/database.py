@@ -1085,6 +1085,12 @@ def _seen(name: str, rest: str = "", params: Sequence[Any] = ()) -> Call[Rows]:
     )
 
 
+def _last(name: str, column: str, job_id: int, most: int) -> Call[Rows]:
+    """Of what belongs to one job, the last `most` in their order."""
+    call = _seen(name, f" where job_id = $1::bigint order by {column} desc limit $2", [job_id, most])
+    return Call(call.query, call.params, lambda rows: call.read(rows)[::-1])
+
+
 def queue_status(queue: str | None = None) -> Call[Rows]:
     return _seen("queue_status", " where $1::text is null or queue = $1 order by queue", [_text(queue, "queue")])
 
@@ -1126,16 +1132,17 @@ def job_detail(id: int) -> Call[Rows]:
     return _seen("job_detail", " where id = $1::bigint", [id])
 
 
-def attempt(job_id: int) -> Call[Rows]:
-    return _seen("attempt", " where job_id = $1::bigint order by token", [job_id])
+def attempt(job_id: int, most: int = 1000) -> Call[Rows]:
+    """The last of them."""
+    return _last("attempt", "token", job_id, most)
 
 
-def log_line(job_id: int) -> Call[Rows]:
-    return _seen("log_line", " where job_id = $1::bigint order by logged_at", [job_id])
+def log_line(job_id: int, most: int = 1000) -> Call[Rows]:
+    return _last("log_line", "logged_at", job_id, most)
 
 
-def step(job_id: int) -> Call[Rows]:
-    return _seen("step", " where job_id = $1::bigint order by saved_at", [job_id])
+def step(job_id: int, most: int = 1000) -> Call[Rows]:
+    return _last("step", "saved_at", job_id, most)
 
 
 def list_jobs(where: Mapping[str, Any], *, before: int | None = None, batch: int = 50) -> Call[Rows]:
@@ -1178,8 +1185,8 @@ def job_status(id: int) -> Call[Rows]:
     return _seen("job_status", " where id = $1::bigint", [id])
 
 
-def job_history(job_id: int) -> Call[Rows]:
-    return _seen("job_history", " where job_id = $1::bigint order by token", [job_id])
+def job_history(job_id: int, most: int = 1000) -> Call[Rows]:
+    return _last("job_history", "token", job_id, most)
 
 
 def audit_log(most: int = 50) -> Call[Rows]:
@@ -1231,6 +1238,10 @@ def gauges() -> Call[dict[str, float]]:
 
 def clock() -> Call[datetime]:
     return Call("select clock_timestamp()", [], _value)
+
+
+def server_version() -> Call[str]:
+    return Call("select current_setting('server_version')", [], _value)
 
 
 def backend_pid() -> Call[int]:

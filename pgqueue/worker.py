@@ -242,6 +242,7 @@ class Worker:
         info = {
             "version": pgqueue.__version__, "python": platform.python_version(), "pid": os.getpid(),
             "host": socket.gethostname(), "concurrency": self.settings.concurrency, "tasks": sorted(self.app.tasks),
+            "weights": dict(self.settings.queues), "reserved": dict(self.settings.reserved),
         }  # fmt: skip
         call = database.register_worker(name, list(self.settings.queues), self.settings.lease_seconds, info)
         sent_at = beat.now()

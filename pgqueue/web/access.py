@@ -87,7 +87,8 @@ class Tokens:
         ends, _, signature = cookie.partition(".")
         found = None
         for token, viewer in self._known:
-            if hmac.compare_digest(_signed(token, ends), signature.encode("utf-8", "replace").decode("latin-1")):
+            # As bytes: texts with other than ASCII cannot be compared.
+            if hmac.compare_digest(_signed(token, ends).encode(), signature.encode("utf-8", "replace")):
                 found = viewer
         return found if ends.isascii() and ends.isdigit() and int(ends[:12]) > time.time() else None
 
@@ -99,13 +100,30 @@ def _signed(token: str, ends: str) -> str:
 
 def same_origin(request: HTTPConnection) -> bool:
     """Whether a form was sent by a page of ours. A browser says so itself; who says nothing is not believed."""
-    if request.headers.get("authorization"):
-        return True  # no browser adds it to the form of another site
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
     origin = request.headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc == request.headers.get("host")
+    if origin is not None:
+        return urlsplit(origin).netloc == request.headers.get("host")
+    # A script's. Of Basic and Negotiate that would not follow: browsers add those to the forms of other sites, too.
+    return request.headers.get("authorization", "").lower().startswith("bearer ")
+
+
+def led_by_another_site(request: HTTPConnection) -> bool:
+    return request.headers.get("sec-fetch-site") in ("cross-site", "same-site")
+
+
+def asked_for_by_another_site(request: HTTPConnection) -> bool:
+    """By an image, a frame or a script there, that is; a link that somebody follows is no harm."""
+    if not led_by_another_site(request):
+        return False
+    return (request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest")) != ("navigate", "document")
+
+
+def came_by_tls(request: HTTPConnection) -> bool:
+    """As the browser sees it: behind a proxy only the origin that it names tells."""
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
 
 
 def known_host(request: HTTPConnection, hosts: tuple[str, ...] | None) -> bool:

@@ -22,7 +22,9 @@ from pgqueue.web.source import Ask
 BATCH = 1000
 BUSY_SECONDS = 3.0
 COUNTED = 1_000_000  # nobody needs to know more exactly how many it will be
+COUNTING_MS = 400
 SELECTED = 200  # jobs that can be named in one request
+EDITED = 100_000  # characters of a payload that are shown for editing
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,16 @@ class Form:
         given = self.text(name)
         if given is None:
             return None
-        if not given.lstrip("-").isdecimal() or len(given) > 18:
+        if not given.removeprefix("-").isdecimal() or len(given) > 18:
             raise InvalidArgument(f"{name.replace('_', ' ')} must be a whole number, not {given!r}")
         return int(given)
+
+    def number(self, name: str) -> float | None:
+        given = self.text(name)
+        try:
+            return None if given is None else float(given)
+        except ValueError:
+            raise InvalidArgument(f"{name.replace('_', ' ')} must be a number, not {given!r}") from None
 
     @property
     def target(self) -> str:
@@ -130,14 +139,19 @@ async def _edited(ask: Ask, id: int, form: Form) -> dict[str, Any] | None:
     if not found:
         raise JobNotFound(f"there is no job {id}, or it has been pruned")
     stored = found[0]["payload"]
-    whole = cast(dict[str, Any], shown.restore(edited, stored))
-    return None if whole == stored else whole
+    try:
+        whole = cast(dict[str, Any], shown.restore(edited, stored))
+    except ValueError as error:
+        raise PayloadError(str(error)) from None
+    # As texts: to Python, true is 1.
+    return None if json.dumps(whole, sort_keys=True) == json.dumps(stored, sort_keys=True) else whole
 
 
 async def payload_of(ask: Ask, id: str, hide: Sequence[str]) -> str:
-    """As the form for editing shows it."""
+    """As the form for editing shows it; empty, which leaves it as it is, if the form could not be sent back."""
     found = await ask(database.job_detail(_id(id)))
-    return shown.pretty(shown.redact(found[0]["payload"], hide)) if found else ""
+    text = shown.pretty(shown.redact(found[0]["payload"], hide)) if found else ""
+    return text if len(text) <= EDITED else ""
 
 
 async def _cancel(ask: Ask, form: Form) -> Done:
@@ -199,10 +213,15 @@ async def _wanted(ask: Ask, form: Form) -> search.Search:
     return wanted
 
 
-async def count(ask: Ask, text: str) -> tuple[int, bool]:
-    """How many match, and whether there may be more."""
-    found = await ask(database.count_jobs((search.parse(text, await ask(database.clock()))).where, most=COUNTED))
-    return found, found == COUNTED
+async def count(ask: Ask, text: str) -> tuple[int | None, bool]:
+    """How many match, and whether there may be more. None: to count them would take too long; a bulk action goes by
+    batches, and can be stopped."""
+    where = search.parse(text, await ask(database.clock())).where
+    for most in (COUNTED, BATCH):
+        found = await ask.within(COUNTING_MS, database.count_jobs(where, most=most))
+        if found is not None:
+            return found, found == most
+    return None, True
 
 
 def _finished(wanted: search.Search, known: Sequence[str]) -> Any:
@@ -258,12 +277,22 @@ async def _resume_queue(ask: Ask, form: Form) -> Done:
     return Done(f"Queue {form.target} {'goes on' if was else 'was not paused'}.", {"was_paused": was})
 
 
-LIMITS = ("max_running", "rate", "rate_seconds", "max_depth", "group_max_running", "max_attempts", "timeout_seconds",
-          "boost_seconds")  # fmt: skip
+LIMITS = {
+    "max_running": "so many at the same time, over all workers", "rate": "so many starts …",
+    "rate_seconds": "… within so many seconds", "rate_burst": "so many at once",
+    "group_max_running": "so many of one group at the same time", "group_rate": "so many starts of one group …",
+    "group_rate_seconds": "… within so many seconds", "max_depth": "full when so many wait",
+    "shed_below": "when full: cancel those below this priority; empty: refuse all",
+    "max_attempts": "then it is a dead letter", "timeout_seconds": "an attempt may take so long",
+    "boost_seconds": "the head start of one point of priority",
+}  # fmt: skip
 
 
 async def _set_queue(ask: Ask, form: Form) -> Done:
-    given = {name: form.whole(name) for name in LIMITS if name in form.values}
+    given: dict[str, float | None] = {
+        name: form.number(name) if name.endswith("rate_seconds") else form.whole(name)
+        for name in LIMITS if name in form.values
+    }  # fmt: skip
     now = (await ask(database.queue_status(form.target)) or [{}])[0]
     changed = {name: value for name, value in given.items() if value != now.get(name)}
     if not changed:
@@ -275,7 +304,8 @@ async def _set_queue(ask: Ask, form: Form) -> Done:
 
 async def settings_of(ask: Ask, queue: str) -> dict[str, str]:
     now = (await ask(database.queue_status(queue)) or [{}])[0]
-    return {name: str(now[name]) for name in LIMITS if now.get(name) is not None}
+    return {name: f"{now[name]:g}" if isinstance(now[name], float) else str(now[name])
+            for name in LIMITS if now.get(name) is not None}  # fmt: skip
 
 
 async def _pause_task(ask: Ask, form: Form) -> Done:
@@ -325,7 +355,8 @@ _SPREAD = Field(
 
 VERBS: dict[str, Verb] = {
     "retry": Verb("Retry job {}", _retry, "/jobs/{}", (
-        Field("payload", "Payload", f"change it if you like; {shown.HIDDEN} keeps what is hidden", "json"),
+        Field("payload", "Payload", f"change it if you like; {shown.HIDDEN} keeps what is hidden, nothing keeps it all",
+              "json"),
         Field("max_attempts", "Attempts", "empty: as before"), Field("in", "Not before", "10m from now, say"),
     )),
     "cancel": Verb("Cancel job {}", _cancel, "/jobs/{}", (REASON,), "A running job is asked to stop.", danger=True),
@@ -342,8 +373,8 @@ VERBS: dict[str, Verb] = {
                         "Running jobs go on; nothing more starts."),
     "resume_queue": Verb("Resume queue {}", _resume_queue, "/queues/{}"),
     "set_queue": Verb("Settings of queue {}", _set_queue, "/queues/{}", tuple(
-        Field(name, name.replace("_", " ").capitalize(), "empty: the default") for name in LIMITS
-    ), "They hold at once, for jobs that wait already too."),
+        Field(name, name.replace("_", " ").capitalize(), hint) for name, hint in LIMITS.items()
+    ), "They hold at once, for jobs that wait already too. Empty: no limit, or the default."),
     "pause_task": Verb("Pause task {}", _pause_task, "/tasks", (FOR, REASON),
                        "Its jobs wait; those of other tasks go on."),
     "resume_task": Verb("Resume task {}", _resume_task, "/tasks"),

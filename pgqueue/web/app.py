@@ -111,6 +111,7 @@ class _Web:
     def app(self) -> Starlette:
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            self._source.start()
             yield
             await self._source.close()
 
@@ -137,6 +138,8 @@ class _Web:
             try:
                 if not access.known_host(request, self._hosts):
                     raise Refused(400, "This page is not served under that name: see --allow-host.")
+                if access.asked_for_by_another_site(request):
+                    raise Refused(403, "Another site asked for this, not a person.")
                 viewer = await access.viewer_of(self._authorize, request)
                 if request.method == "POST" and not access.same_origin(request):
                     raise Refused(403, "This form did not come from the page itself.")
@@ -166,12 +169,12 @@ class _Web:
             return self._html(request, None, "login.html", {"title": "Log in", "next": to, "wrong": False})
         cookie = tokens.cookie(dict(await _form(request)).get("token", "").strip())
         if cookie is None:
-            logger.warning("a wrong token from %s", request.client and request.client.host)
+            logger.warning("a wrong token from %s", _address(request))
             return self._html(request, None, "login.html", {"title": "Log in", "next": to, "wrong": True}, 401)
         response = RedirectResponse(_root(request) + to, 303)
         response.set_cookie(
             access.COOKIE, cookie, max_age=access.COOKIE_SECONDS, path=_root(request) or "/", httponly=True,
-            samesite="lax", secure=request.url.scheme == "https",
+            samesite="lax", secure=access.came_by_tls(request),
         )  # fmt: skip
         return response
 
@@ -229,6 +232,8 @@ class _Web:
 
     async def _confirm(self, request: Request, viewer: Viewer) -> Response:
         name, verb = self._verb(request, viewer)
+        if access.led_by_another_site(request):  # to whoever is about to press a key
+            raise Refused(403, "Another site led here. Ask for it on the page itself.")
         form = self._read(request.query_params.multi_items())
         context: dict[str, Any] = {"verb": verb, "name": name, "form": form, "count": None, "values": dict(form.values)}
         async with self._source.asking(viewer) as ask:
@@ -249,17 +254,18 @@ class _Web:
         def asking() -> AbstractAsyncContextManager[Ask]:
             return self._source.asking(viewer, writing=True)
 
-        done, unfinished = await actions.carry_out(
-            asking, name, form, viewer.name, request.client and request.client.host
-        )
-        logger.info("%s: %s %s", viewer.name, name, form.targets[:5])
+        done, unfinished = await actions.carry_out(asking, name, form, viewer.name, _address(request))
+        logger.info("%r: %s %.200r", viewer.name, name, form.targets[:5])
         if unfinished:
             context = {"title": verb.title.format(form.target), "name": name, "form": form, "done": done,
                        "back": actions.back_of(name, form)}  # fmt: skip
             return self._html(request, viewer, "unfinished.html", context)
         response = RedirectResponse(_root(request) + actions.back_of(name, form), 303)
         said = base64.urlsafe_b64encode(done.said[:500].encode()).decode()
-        response.set_cookie(SAID, said, max_age=60, path=_root(request) or "/", httponly=True, samesite="strict")
+        response.set_cookie(
+            SAID, said, max_age=60, path=_root(request) or "/", httponly=True, samesite="strict",
+            secure=access.came_by_tls(request),
+        )  # fmt: skip
         return response
 
     def _verb(self, request: Request, viewer: Viewer) -> tuple[str, actions.Verb]:
@@ -302,7 +308,10 @@ class _Web:
     def _trouble(self, request: Request, viewer: Viewer | None, error: Exception) -> Response:
         status, text = _explained(error)
         if status == 500:
-            logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+            logger.error("%s %r failed", request.method, request.url.path, exc_info=error)
+        elif status == 403:
+            by = viewer.name if viewer else "a stranger"
+            logger.warning("refused %r from %s: %s %r", by, _address(request), request.method, request.url.path)
         context = {"title": "Refused" if status < 500 else "Trouble", "text": text, "code": status}
         return self._html(request, viewer, "error.html", context, status)
 
@@ -339,12 +348,12 @@ def _environment() -> Environment:
     )  # fmt: skip
     env.filters.update(
         number=shown.number, percent=shown.percent, seconds=shown.seconds, size=shown.size, rate=shown.rate,
-        moment=shown.moment, ago=shown.ago, pretty=shown.pretty, compact=shown.compact, plain=shown.plain,
-        share=shown.progress, segment=lambda text: quote(str(text), safe=""),
+        moment=shown.moment, clock=shown.clock, ago=shown.ago, pretty=shown.pretty,
+        compact=shown.compact, plain=shown.plain, share=shown.progress, segment=lambda text: quote(str(text), safe=""),
     )  # fmt: skip
     env.globals.update(
         command=shown.command, term=search.term, q=lambda **terms: urlencode(terms), hidden=shown.HIDDEN,
-        outcome_css=pages.OUTCOMES, urlencoded=lambda query, **more: urlencode({**query, **more}),
+        shown=pages.SHOWN, outcome_css=pages.OUTCOMES, urlencoded=lambda query, **more: urlencode({**query, **more}),
     )  # fmt: skip
     return env
 
@@ -369,6 +378,10 @@ def _said(request: Request) -> str | None:
         return base64.urlsafe_b64decode(request.cookies.get(SAID, "").encode()).decode()[:500] or None
     except ValueError:
         return None
+
+
+def _address(request: Request) -> str | None:
+    return request.client and request.client.host
 
 
 def _root(request: Request) -> str:

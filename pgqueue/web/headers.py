@@ -28,13 +28,16 @@ class SafeHeaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # Scripts and styles are kept, and asked about each time; pages are not.
+        static = scope["path"].removeprefix(scope.get("root_path", "")).startswith("/static/")
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
-                headers.setdefault("cache-control", "no-store")
+                kept = static and message["status"] in (200, 304)
+                headers.setdefault("cache-control", "no-cache" if kept else "no-store")
             await send(message)
 
         await self._app(scope, receive, send_safely)

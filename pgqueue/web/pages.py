@@ -18,14 +18,23 @@ from pgqueue.web.source import Ask
 
 PAGE = 50
 FLOW_STATUSES = ("running", "stalled", "cancelling", "failed", "cancelled", "completed")
+FIRST = 25  # queues on the overview
+ROWS = 500  # of queues, tasks, workers on their pages
+LINES = 300  # of a job's log, attempts, steps: the last ones
+SHOWN = 100_000  # characters of a payload or a result
+FLOW_LINES = 200  # of a tree; more is for the command line
 RANGES: dict[str, tuple[timedelta, timedelta]] = {  # how far back, in which steps
     "15m": (timedelta(minutes=15), timedelta(minutes=1)),
     "1h": (timedelta(hours=1), timedelta(minutes=1)),
     "6h": (timedelta(hours=6), timedelta(minutes=5)),
-    "24h": (timedelta(hours=24), timedelta(minutes=15)),
+    # From an hour on they come from metrics by the hour: those by the minute of a day take a second with 100 tasks.
+    "24h": (timedelta(hours=24), timedelta(hours=1)),
     "7d": (timedelta(days=7), timedelta(hours=2)),
 }
-FLOW_LINES = 200  # of a tree; more is for the command line
+NO_HOUR: dict[str, Any] = {
+    **dict.fromkeys(("completed", "failed", "dead", "per_second"), 0),
+    **dict.fromkeys(("run_mean_seconds", *(f"{what}_p{n}_seconds" for what in ("wait", "run") for n in (50, 95, 99)))),
+}
 COUNTED_GROUPS = 20_000  # dead letters that are grouped; more says nothing new
 
 
@@ -57,9 +66,9 @@ class NotThere(Exception):
 async def overview(ask: Ask, asked: Asked) -> Page:
     now = asked.now
     name, steps = await _timeline(ask, asked, now)
-    queues = await _queues(ask)
+    queues = await _queues(ask, now)
     checks = await ask(database.checks())
-    workers = await ask(database.worker_status())
+    workers = await _workers(ask)
     groups = (await ask(database.dead_groups({"finished_after": _before(now, hours=1)}, most=COUNTED_GROUPS)))[:6]
     recent = steps[-6:] if len(steps) > 6 else steps
     span = (now - recent[0]["at"]).total_seconds() if recent else 1
@@ -67,8 +76,9 @@ async def overview(ask: Ask, asked: Asked) -> Page:
     died = sum(step["dead"] for step in steps)
     return Page("overview.html", "Overview", {
         "range": name, "ranges": RANGES, "charts": _charts(steps),
-        "alerts": [each for each in checks if each["verdict"] != "ok"],
-        "checked": len(checks), "queues": sorted(queues, key=_trouble), "groups": groups,
+        "alerts": (wrong := [each for each in checks if each["verdict"] != "ok"]), "kinds": _kinds(wrong),
+        "checked": len(checks), "groups": groups,
+        "queues": sorted(queues, key=_trouble)[:FIRST], "left_out": len(queues) - FIRST,
         "recent": await ask(database.recent_failure(8)),
         "total": {what: sum(queue[what] for queue in queues)
                   for what in ("pending", "scheduled", "blocked", "running", "dead")},
@@ -76,7 +86,7 @@ async def overview(ask: Ask, asked: Asked) -> Page:
                       key=lambda q: q["oldest_waiting_seconds"], default=None),
         "alive": sum(worker["state"] in ("alive", "draining") for worker in workers),
         "silent": sum(worker["state"] == "silent" for worker in workers),
-        "slots": sum(_slots(worker) for worker in workers if worker["state"] in ("alive", "draining")),
+        "slots": sum(worker["slots"] for worker in workers if worker["state"] in ("alive", "draining")),
         "per_second": done / max(span, 1), "fails": bad + sum(step["dead"] for step in recent),
         "fail_share": _share(bad + sum(step["dead"] for step in recent), done), "died": died,
         "sparks": {
@@ -90,22 +100,24 @@ async def overview(ask: Ask, asked: Asked) -> Page:
     })  # fmt: skip
 
 
-async def queues(ask: Ask, _: Asked) -> Page:
-    return Page("queues.html", "Queues", {"queues": await _queues(ask)})
+async def queues(ask: Ask, asked: Asked) -> Page:
+    found = await _queues(ask, asked.now)
+    return Page("queues.html", "Queues", {"queues": found[:ROWS], "left_out": len(found) - ROWS})
 
 
 async def queue(ask: Ask, asked: Asked) -> Page:
     name = asked.path["queue"]
-    found = await _queues(ask, name)
+    now = asked.now
+    found = await _queues(ask, now, name)
     if not found:
         raise NotThere(f"there is no queue {name}")
-    now = asked.now
     range_name, steps = await _timeline(ask, asked, now, queue=name)
     since = now - RANGES[range_name][0]
     return Page("queue.html", f"Queue {name}", {
         "queue": found[0], "range": range_name, "ranges": RANGES, "charts": _charts(steps),
         "why": await ask(database.why_queue(name)), "groups": await ask(database.group_status(name)),
         "tasks": await ask(database.stats(since, now, queue=name)),
+        "work_waiting": await _work_waiting(ask, found[0], now), "weights": await _weights(ask, name),
     })  # fmt: skip
 
 
@@ -118,7 +130,8 @@ async def tasks(ask: Ask, asked: Asked) -> Page:
     states = {row["task"]: row for row in await ask(database.task_status())}
     quiet = [state for task, state in states.items() if task not in {row["task"] for row in found}]
     return Page("tasks.html", "Tasks", {
-        "tasks": sorted(found, key=lambda row: -row["completed"]), "states": states, "quiet": quiet,
+        "tasks": sorted(found, key=lambda row: -row["completed"])[:ROWS], "states": states, "quiet": quiet[:ROWS],
+        "left_out": max(len(found) - ROWS, 0) + max(len(quiet) - ROWS, 0),
         "range": name, "ranges": RANGES,
     })  # fmt: skip
 
@@ -171,23 +184,23 @@ async def job(ask: Ask, asked: Asked) -> Page:
     found = await ask(database.job_status(id))
     if not found:
         raise JobNotFound(f"there is no job {id}, or it has been pruned")
-    (row,) = found
+    row = {**found[0], "progress": shown.redact(found[0]["progress"], asked.hide)}
     now = asked.now
     context: dict[str, Any] = {
         "job": row, "why": await ask(database.why(id)), "full": None, "steps": [], "lines": [],
-        "share": shown.progress(row["progress"]),
+        "share": shown.progress(row["progress"]), "most": LINES,
     }  # fmt: skip
     if ask.viewer.may_act:
-        context["attempts"] = await ask(database.attempt(id))
+        context["attempts"] = await ask(database.attempt(id, LINES))
         full = (await ask(database.job_detail(id)) or [{}])[0]
         context["full"] = {name: shown.redact(full.get(name), asked.hide) for name in ("payload", "result", "meta")}
         context["full"]["retry"] = full.get("retry")
         context["steps"] = [
-            {**step, "result": shown.redact(step["result"], asked.hide)} for step in await ask(database.step(id))
+            {**step, "result": shown.redact(step["result"], asked.hide)} for step in await ask(database.step(id, LINES))
         ]
-        context["lines"] = await ask(database.log_line(id))
+        context["lines"] = await ask(database.log_line(id, LINES))
     else:
-        context["attempts"] = await ask(database.job_history(id))
+        context["attempts"] = await ask(database.job_history(id, LINES))
     context["flow"] = None if row["flow_id"] is None else await _flow(ask, row["flow_id"])
     context["stretch"] = _stretch(row, context["attempts"], now)
     context["commands"] = _commands(row)
@@ -305,35 +318,36 @@ def _said(status: database.RecurringStatus, now: datetime, count: int) -> tuple[
     except InvalidArgument as error:
         return f"not understood: {error}", []
     times: list[datetime] = []
-    at = status.next_run_at
+    # What no ticker has planned yet can be told all the same.
+    at = schedule.next(now) if status.state == "new" else status.next_run_at
     while at is not None and (status.ends_at is None or at <= status.ends_at):
         times.append(at)
         if len(times) == count:
             break
         at = schedule.next(max(at, now - timedelta(days=1)))
-    return words, times if status.state in ("scheduled", "late", "paused", "broken") else []
+    return words, times if status.state in ("new", "scheduled", "late", "paused", "broken") else []
 
 
-async def workers(ask: Ask, _: Asked) -> Page:
-    found = await ask(database.worker_status())
+async def workers(ask: Ask, asked: Asked) -> Page:
+    found = await _workers(ask)
     jobs: dict[int, list[dict[str, Any]]] = {}
     for each in await ask(database.running_job(most=500)):
-        jobs.setdefault(each["worker_id"], []).append(each)
+        jobs.setdefault(each["worker_id"], []).append({**each, "progress": shown.redact(each["progress"], asked.hide)})
     order = {"silent": 0, "alive": 1, "draining": 2, "lost": 3}
     found = sorted(found, key=lambda row: (order.get(row["state"], 9), -row["id"]))
-    versions = {row["info"].get("version") for row in found if row["state"] in ("alive", "draining")}
+    versions = {row["version"] for row in found if row["state"] in ("alive", "draining")}
     return Page("workers.html", "Workers", {
-        "workers": [row for row in found if row["state"] != "lost"],
+        "workers": [row for row in found if row["state"] != "lost"][:ROWS],
+        "left_out": sum(row["state"] != "lost" for row in found) - ROWS,
         "lost": [row for row in found if row["state"] == "lost"][:20],
-        "jobs": jobs, "slots": _slots, "versions": sorted(filter(None, versions)),
+        "jobs": jobs, "versions": sorted(filter(None, versions)),
     })  # fmt: skip
 
 
 async def system(ask: Ask, _: Asked) -> Page:
     checks = await ask(database.checks())
-    order = {"broken": 0, "warning": 1, "ok": 2}
     return Page("system.html", "System", {
-        "checks": sorted(checks, key=lambda row: order.get(row["verdict"], 1)),
+        "kinds": _kinds(checks), "server_version": await ask(database.server_version()),
         "sizes": await ask(database.table_sizes()), "gauges": await ask(database.gauges()),
         "held": await ask(database.held_snapshots(timedelta(seconds=10))) if ask.viewer.may_act else None,
         "audit": await ask(database.audit_log()),
@@ -343,19 +357,35 @@ async def system(ask: Ask, _: Asked) -> Page:
 # --------------------------------------------------------------------------------------------- details
 
 
-async def _queues(ask: Ask, name: str | None = None) -> Rows:
-    """What each is now, and what it did in the last hour."""
-    stats = {row["queue"]: row for row in await ask(database.queue_stats())}
+async def _queues(ask: Ask, now: datetime, name: str | None = None) -> Rows:
+    """What each is now, and what it did in the last hour. (Of queue_stats, which would count what waits once more.)"""
+    since = now - timedelta(hours=1)
+    stats = {row["queue"]: row for row in await ask(database.stats(since, now, queue=name, by="queue"))}
     found = []
     for row in await ask(database.queue_status(name)):
-        hour = stats.get(row["queue"])
-        if hour is None:  # it came between the two questions
-            continue
+        hour = stats.get(row["queue"], NO_HOUR)
         merged = {**hour, **row, "died": hour["dead"]}
         merged["share"] = _share(hour["failed"] + hour["dead"], hour["completed"])
         merged["unserved"] = not row["workers"] and row["pending"] + row["scheduled"] + row["running"] > 0
         found.append(merged)
     return found
+
+
+async def _weights(ask: Ask, queue: str) -> str:
+    """How its workers share their time: by weights they gave it, if they gave any."""
+    serving = [row for row in await _workers(ask) if row["state"] in ("alive", "draining") and queue in row["queues"]]
+    weights = sorted({row["weights"].get(queue, 1) for row in serving})
+    return "" if weights in ([], [1]) else f"weight {', '.join(map(str, weights))}"
+
+
+async def _work_waiting(ask: Ask, row: Mapping[str, Any], now: datetime) -> float | None:
+    """Seconds, by what its jobs took in the last hour; of a queue that stands still, before."""
+    mean = row["run_mean_seconds"]
+    if mean is None:
+        since = now - timedelta(days=30)
+        mean = next((each["run_mean_seconds"] for each in
+                     await ask(database.stats(since, now, queue=row["queue"], by="queue"))), None)  # fmt: skip
+    return None if mean is None else float(row["pending"]) * float(mean)
 
 
 def _trouble(queue: Mapping[str, Any]) -> tuple[bool, bool, float, str]:
@@ -396,13 +426,31 @@ def _charts(steps: Rows) -> list[charts.Chart]:
     ]  # fmt: skip
 
 
+def _kinds(checks: Rows) -> list[tuple[str, Rows]]:
+    """By kind, the worst first."""
+    order = {"broken": 0, "warning": 1, "ok": 2}
+    kinds: dict[str, Rows] = {}
+    for each in sorted(checks, key=lambda row: order.get(row["verdict"], 1)):
+        kinds.setdefault(each["name"], []).append(each)
+    return list(kinds.items())
+
+
 def _share(bad: int, good: int) -> float | None:
     return bad / (bad + good) if bad + good else None
 
 
-def _slots(worker: Mapping[str, Any]) -> int:
-    found = worker["info"].get("concurrency")
-    return found if isinstance(found, int) else 0
+async def _workers(ask: Ask) -> Rows:
+    """With what each says of itself, which may be anything."""
+    found = await ask(database.worker_status())
+    for row in found:
+        info = row["info"] if isinstance(row["info"], dict) else {}
+        version, slots = info.get("version"), info.get("concurrency")
+        row["version"] = version if isinstance(version, str) else None
+        row["slots"] = slots if isinstance(slots, int) and 0 < slots < 100_000 else 0
+        for name in ("weights", "reserved"):
+            said = info.get(name)
+            row[name] = {queue: n for queue, n in said.items() if isinstance(n, int)} if isinstance(said, dict) else {}
+    return found
 
 
 def _before(now: datetime, hours: int) -> str:

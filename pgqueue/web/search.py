@@ -25,6 +25,7 @@ TEXTS = {
 AGES = {"age": "enqueued", "enqueued": "enqueued", "ended": "finished", "finished": "finished"}
 NAMES = ("status:", "queue:", "task:", "tag:", "key:", "error:", "type:", "group:", "worker:", "age>", "age<", "ended<")
 
+LONGEST = 2000
 _TERM = re.compile(r'\s*(?:(?P<name>[a-z_]+)(?P<sign>[:<>])(?P<quoted>"[^"]*")?(?P<plain>\S*)|(?P<word>"[^"]*"|\S+))')
 _SPAN = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -61,9 +62,11 @@ class Search:
 
 def parse(text: str, now: datetime) -> Search:
     """InvalidArgument says which term is not understood."""
+    if len(text) > LONGEST:  # what is cut off would make it find more, and retry or remove it
+        raise InvalidArgument(f"a search has {LONGEST} characters at most")
     where: dict[str, Any] = {}
     words: list[str] = []
-    for found in _TERM.finditer(text[:2000].strip()):
+    for found in _TERM.finditer(text.strip()):
         if found["word"] is not None:
             words.append(found["word"].strip('"'))
         else:
@@ -82,7 +85,7 @@ def parse(text: str, now: datetime) -> Search:
 def _add(where: dict[str, Any], name: str, sign: str, value: str, now: datetime) -> None:
     if name in AGES and sign in "<>":
         # Older than an hour: before the moment an hour ago.
-        where[f"{AGES[name]}_{'before' if sign == '>' else 'after'}"] = (now - span(value)).isoformat()
+        _once(where, f"{AGES[name]}_{'before' if sign == '>' else 'after'}", (now - span(value)).isoformat(), name)
     elif sign != ":" or not value:
         raise InvalidArgument(f"{name}{sign}{value} is not understood: try {', '.join(NAMES)}")
     elif name in ("status", "state"):
@@ -91,11 +94,18 @@ def _add(where: dict[str, Any], name: str, sign: str, value: str, now: datetime)
     elif name == "worker":
         if not value.isdecimal() or len(value) > 18:
             raise InvalidArgument(f"worker:{value} is not understood: a worker has a number")
-        where["worker_id"] = int(value)
+        _once(where, "worker_id", int(value), name)
     elif name in TEXTS:
-        where[TEXTS[name]] = value
+        _once(where, TEXTS[name], value, name)
     else:
         raise InvalidArgument(f"{name}: is not known: try {', '.join(NAMES)}")
+
+
+def _once(where: dict[str, Any], column: str, value: object, name: str) -> None:
+    """All terms must hold: the last one of two must not win."""
+    if where.get(column, value) != value:
+        raise InvalidArgument(f"{name} stands there twice: it can be asked for once")
+    where[column] = value
 
 
 def _one_of(value: str, known: tuple[str, ...]) -> str:

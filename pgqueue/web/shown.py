@@ -86,6 +86,14 @@ def moment(at: datetime | None) -> Markup:
     )
 
 
+def clock(at: datetime) -> Markup:
+    """The time of day of a log line, to the millisecond; turned by the script, too."""
+    at = at.astimezone(UTC)
+    return Markup('<time class="ms" datetime="{}" title="{} UTC">{}</time>').format(
+        at.isoformat(), at.strftime("%a %Y-%m-%d %H:%M:%S.%f")[:-3], at.strftime("%H:%M:%S.%f")[:-3]
+    )
+
+
 def ago(at: datetime | None, now: datetime) -> Markup:
     """3s ago, in 5m; the moment itself on hover."""
     if at is None:
@@ -102,9 +110,15 @@ def _rough(passed: float) -> str:
     return duration(round(passed)) if passed >= 1 else "0s"
 
 
-def pretty(value: Any) -> str:
-    """JSON as it is: large numbers keep all their digits."""
-    return _CONTROL.sub("�", json.dumps(value, indent=2, ensure_ascii=False, default=str))
+def pretty(value: Any, most: int | None = None) -> str:
+    """JSON as it is: large numbers keep all their digits, and what nobody sees is escaped, so that it can be read,
+    edited and read back as the same."""
+    text = _CONTROL.sub(_escaped, json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    return text if most is None or len(text) <= most else f"{text[:most]}\n… {number(len(text) - most)} characters more"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def compact(value: Any, most: int = 120) -> str:
@@ -132,12 +146,21 @@ def redact(value: Any, hide: Collection[str] = ()) -> Any:
     return [redact(member, hide) for member in value] if isinstance(value, list) else value
 
 
+_NOTHING = object()
+
+
 def restore(edited: Any, stored: Any) -> Any:
-    """What was edited, with what had been hidden put back where it still stands."""
-    if edited == HIDDEN and stored is not None:
+    """What was edited, with what had been hidden put back where it still stands. ValueError: it stands where nothing
+    was, and the job would run with the mask for a value."""
+    if edited == HIDDEN:
+        if stored is _NOTHING:
+            raise ValueError(f"{HIDDEN} stands where no hidden value was: write the value itself")
         return stored
-    if isinstance(edited, dict) and isinstance(stored, dict):
-        return {name: restore(member, stored.get(name)) for name, member in edited.items()}
-    if isinstance(edited, list) and isinstance(stored, list) and len(edited) == len(stored):
-        return [restore(*pair) for pair in zip(edited, stored, strict=True)]
+    if isinstance(edited, dict):
+        known = stored if isinstance(stored, dict) else {}
+        return {name: restore(member, known.get(name, _NOTHING)) for name, member in edited.items()}
+    if isinstance(edited, list):
+        # Which is which is known only as long as none came or went.
+        same = stored if isinstance(stored, list) and len(stored) == len(edited) else [_NOTHING] * len(edited)
+        return [restore(*pair) for pair in zip(edited, same, strict=True)]
     return edited

@@ -12,6 +12,10 @@ begin
              pgqueue.in_words(make_interval(secs => s.oldest_waiting_seconds::double precision))),
            format('pgqueue work -A module:app --queues %s', s.queue)
     from pgqueue.queue_status s where s.pending > 0 and s.workers = 0 and not s.paused
+      -- Most of the time there is none: then a million waiting jobs need not be counted.
+      and exists (select 1 from (select q.queue from pgqueue.queue q union select l.queue from pgqueue.lane l) n
+                  where not exists (select 1 from pgqueue.worker w where n.queue = any (w.queues) and w.lost_at is null
+                                    and w.heartbeat_at > clock_timestamp() - make_interval(secs => w.lease_seconds)))
     union all
     select 'warning', format('worker %s (%s) has not beaten for %s', w.id, w.name, pgqueue.in_words(clock_timestamp() - w.heartbeat_at)),
            'if nobody sweeps, its jobs wait: pgqueue sweep'

@@ -32,7 +32,8 @@ begin
   end if;
   return query select 'running', concat_ws(', ', format('it runs: attempt %s, for %s, on worker %s', p_job.attempt,
       pgqueue.in_words(clock_timestamp() - p_job.started_at), coalesce(v_worker.name, p_job.worker_id::text)),
-      'its worker beats', 'progress ' || left(p_job.progress::text, 100)), format('pgqueue jobs cancel %s', p_job.id);
+      -- A figure or a word; the members of anything bigger may be secrets, and readers see this.
+      'its worker beats', case when jsonb_typeof(p_job.progress) in ('number', 'string') then 'progress ' || left(p_job.progress::text, 100) end), format('pgqueue jobs cancel %s', p_job.id);
 end
 $$;
 comment on function pgqueue.why_running is 'Reason: it runs. Not for users.';

@@ -51,3 +51,14 @@ def test_the_plan_of_a_claim_is_a_scan_of_the_claim_index_without_a_sort(explain
         assert "Index Scan using job_live_claim on job_live s" in search
         assert "Sort" not in search
         assert "Seq Scan on job_live" not in plan
+
+
+def test_statistics_by_queue_take_their_samples_from_an_index(explained: Conn) -> None:
+    """Twice a queue: scanned, two days of samples of 40 queues took 1.4 s."""
+    plans: list[str] = []
+    explained.add_notice_handler(lambda notice: plans.append(notice.message_primary or ""))
+    db.execute(explained, db.queue_stats())
+    samples = [plan for plan in plans if "on queue_sample" in plan]
+    assert samples, plans
+    for plan in samples:
+        assert "CTE Scan on live" not in plan

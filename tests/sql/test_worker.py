@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
 
 from pgqueue import database as db
@@ -29,6 +30,12 @@ def test_a_worker_that_registers_is_remembered(conn: Conn) -> None:
     }
     assert before <= found["started_at"] <= after
     assert before <= found["heartbeat_at"] <= after
+
+
+@pytest.mark.parametrize("info", ["[1]", '"x"', "null", "7"])
+def test_what_a_worker_tells_of_itself_is_an_object(conn: Conn, info: str) -> None:
+    with pytest.raises(psycopg.Error, match="is a JSON object"):
+        conn.execute("select pgqueue.register_worker('w', '{q}', 30, %s::jsonb)", [info])
 
 
 def test_an_id_is_never_given_twice(conn: Conn) -> None:

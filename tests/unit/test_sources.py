@@ -14,7 +14,7 @@ from pgqueue import database, schema
 
 FILES = [path for path in schema.sql_files() if path.parent.name == "functions"]
 INTERNAL = {"wake", "ensure_lane", "held_key"}
-OWN = {"clock", "backend_pid"}  # of PostgreSQL itself
+OWN = {"clock", "backend_pid", "server_version"}  # of PostgreSQL itself
 VIEWS = {
     name
     for path in schema.sql_files()

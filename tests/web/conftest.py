@@ -7,8 +7,7 @@ import http.client
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -16,6 +15,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 import uvicorn
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, sync_playwright
+from starlette.responses import Response
 
 from pgqueue import web
 from pgqueue.web import access
@@ -46,6 +46,18 @@ class Site:
         given = {"sec-fetch-site": "same-origin", "content-type": "application/x-www-form-urlencoded", **headers}
         return self._ask("POST", path, urlencode(form, doseq=True), given)
 
+    def first_event(self, path: str) -> str:
+        """What a stream sends first: the main part of the page."""
+        conn = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=20)
+        conn.request("GET", path, headers={"accept": "text/event-stream"})
+        response = conn.getresponse()
+        lines: list[str] = []
+        while (line := response.readline().decode()) != "\n" or not lines:
+            if line.startswith("data:"):
+                lines.append(line)
+        conn.close()
+        return "".join(lines)
+
     def _ask(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> Answer:
         conn = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=20)
         sent = {name.replace("_", "-"): value for name, value in headers.items() if value}
@@ -64,35 +76,81 @@ class Site:
 
 
 Serve = Callable[..., Site]
+Close = Callable[[], Awaitable[None]]
+
+
+class Port:
+    """A server that outlives tests: to start and to stop one takes longer than most of them."""
+
+    def __init__(self) -> None:
+        self.app: Any = None
+        self.close: Close | None = None
+        config = uvicorn.Config(self, host="127.0.0.1", port=0, log_level="error", lifespan="off",
+                                timeout_graceful_shutdown=1)  # fmt: skip
+        self.server = uvicorn.Server(config)
+        self.listening = config.bind_socket()
+        self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+        wait_until(lambda: self.server.started)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.app(scope, receive, send)
+
+    def _run(self) -> None:
+        async def serve() -> None:
+            self.loop = asyncio.get_running_loop()
+            await self.server.serve(sockets=[self.listening])
+
+        asyncio.run(serve())
+
+    def free(self) -> None:
+        close, self.app, self.close = self.close, _nobody, None
+        if close is not None:
+            asyncio.run_coroutine_threadsafe(_closed(close), self.loop).result(20)
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(20)
+        self.listening.close()
+
+
+async def _closed(close: Close) -> None:
+    await close()
+
+
+async def _nobody(scope: Any, receive: Any, send: Any) -> None:
+    await Response(status_code=503)(scope, receive, send)
+
+
+@pytest.fixture(scope="session")
+def ports() -> Iterator[list[Port]]:
+    """Those that no test uses at the moment."""
+    made: list[Port] = []
+    yield made
+    for each in made:
+        each.stop()
 
 
 @pytest.fixture
-def serve(dsn: str, conn: Conn) -> Iterator[Serve]:
+def serve(dsn: str, conn: Conn, ports: list[Port]) -> Iterator[Serve]:
     """serve(): open, read-only; serve(may_act=True); or any arguments of web.create."""
-    with ExitStack() as stack:
+    taken: list[Port] = []
 
-        def one(may_act: bool = False, app: Any = None, **options: Any) -> Site:
-            if app is None:
-                if not {"token", "reader_token", "authorize"} & options.keys():
-                    options["authorize"] = access.anyone(may_act)
-                app = web.create(options.pop("database_url", dsn), **options)
-            server = uvicorn.Server(
-                uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", timeout_graceful_shutdown=1)
-            )
-            listening = server.config.bind_socket()
-            thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])), daemon=True)
-            thread.start()
+    def one(may_act: bool = False, app: Any = None, close: Close | None = None, **options: Any) -> Site:
+        if app is None:
+            if not {"token", "reader_token", "authorize"} & options.keys():
+                options["authorize"] = access.anyone(may_act)
+            app = web.create(options.pop("database_url", dsn), **options)
+        port = ports.pop() if ports else Port()
+        taken.append(port)
+        port.app, port.close = app, close or app.state.close
+        return Site(port.url)
 
-            def stop() -> None:
-                server.should_exit = True
-                thread.join(20)
-                listening.close()
-
-            stack.callback(stop)
-            wait_until(lambda: server.started)
-            return Site(f"http://127.0.0.1:{listening.getsockname()[1]}")
-
-        yield one
+    yield one
+    for port in taken:
+        port.free()
+        ports.append(port)
 
 
 # Not for the session: its event loop would be in the way of the asynchronous tests that follow.

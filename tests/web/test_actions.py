@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -39,6 +41,45 @@ def test_a_dead_job_is_edited_and_retried_and_what_was_hidden_comes_back(conn: C
     assert (found["status"], found["payload"]) == ("scheduled", {"to": "b@example", "token": "s3cret"})
     assert found["max_attempts"] == 7
     assert audited(conn) == [("retry", str(id), {"payload_edited": True, "max_attempts": 7, "in": "10m"})]
+
+
+@pytest.mark.parametrize("moved", [
+    {"cards": [{"pin": shown.HIDDEN}]}, {"cards": [{"pin": 1}, {"pin": 2}], "new": shown.HIDDEN},
+    {"cards": {"pin": shown.HIDDEN}},
+])  # fmt: skip
+def test_a_mask_that_was_moved_is_never_taken_for_the_value(conn: Conn, serve: Serve, moved: dict[str, Any]) -> None:
+    id = die(conn, {"cards": [{"pin": 1}, {"pin": 2}]})
+    answer = serve(may_act=True).post("/do/retry", {"target": id, "payload": json.dumps(moved)})
+    assert (answer.status, "no hidden value" in answer.text) == (400, True)
+    assert job(conn, id)["status"] == "dead"
+
+
+@pytest.mark.parametrize("payload", [
+    {"token": None, "a": 1}, {"who": "\u200dfamily\u200c \ufeff\u202e\x07\x7f"}, {"\u202ename": "x"},
+    {"big": "x" * 200_000},
+])  # fmt: skip
+def test_a_payload_that_nobody_edited_comes_back_as_it_was(conn: Conn, serve: Serve, payload: dict[str, Any]) -> None:
+    """Whatever the page does to show it."""
+    id = die(conn, payload)
+    site = serve(may_act=True)
+    found = re.search(r"<textarea[^>]*>(.*?)</textarea>", site.get(f"/confirm/retry?target={id}").text, re.DOTALL)
+    assert found
+    assert site.post("/do/retry", {"target": id, "payload": html.unescape(found[1])}).status == 303
+    assert job(conn, id)["payload"] == payload
+    assert audited(conn)[0][2]["payload_edited"] is False
+
+
+def test_true_is_not_the_same_as_one(conn: Conn, serve: Serve) -> None:
+    id = die(conn, {"dry_run": 1})
+    serve(may_act=True).post("/do/retry", {"target": id, "payload": '{"dry_run": true}'})
+    assert job(conn, id)["payload"]["dry_run"] is True
+
+
+@pytest.mark.parametrize("number", ["--5", "-", "1e9", "0x10", "9" * 30])
+def test_what_is_no_number_is_said(conn: Conn, serve: Serve, number: str) -> None:
+    enqueue(conn)
+    answer = serve(may_act=True).post("/do/set_queue", {"target": "q", "max_running": number})
+    assert (answer.status, "must be a whole number" in answer.text) == (400, True)
 
 
 def test_what_was_done_is_told_once(conn: Conn, serve: Serve) -> None:
@@ -94,6 +135,24 @@ def test_all_that_match_are_counted_before_and_retried(conn: Conn, serve: Serve)
     assert audited(conn)[0][2] == {"retried": 8, "skipped": 0, "spread": "10m"}
 
 
+@pytest.mark.parametrize(("most", "words"), [(400, "2 jobs"), (0.5, "so many that counting them takes too long")])
+def test_what_takes_long_to_count_can_be_confirmed_without(
+    conn: Conn, serve: Serve, monkeypatch: pytest.MonkeyPatch, most: float, words: str
+) -> None:
+    for n in range(2):
+        die(conn, {"n": n})
+    if most < 1:  # as if there were tens of millions
+        monkeypatch.setattr(actions, "COUNTING_MS", 50)
+        slow = "select count(*) from pgqueue.dead_job, lateral (select pg_sleep(5)) s"
+        monkeypatch.setattr(db, "count_jobs", lambda *_, **__: db.Call(slow, [], len))
+    site = serve(may_act=True)
+    text = site.get("/confirm/retry_matching?target=status:dead").text
+    assert words in text
+    assert "disabled" not in text
+    assert site.post("/do/retry_matching", {"target": "status:dead"}).status == 303
+    assert value(conn, "select count(*) from pgqueue.job_dead") == 0
+
+
 @pytest.mark.parametrize("target", ["", "task:a", "status:running", "status:dead,completed", "status:dead key:a"])
 def test_a_bulk_action_must_say_what_it_means(conn: Conn, serve: Serve, target: str) -> None:
     die(conn)
@@ -146,6 +205,11 @@ def test_queues_tasks_workers_and_recurring_jobs_obey(conn: Conn, serve: Serve) 
     do("set_queue", "q", max_running="3", rate="")
     assert value(conn, "select max_running from pgqueue.queue where queue = 'q'") == 3
     do("set_queue", "q", max_running="")
+    do("set_queue", "q", rate="5", rate_seconds="0.5", max_running="")
+    assert value(conn, "select rate_seconds from pgqueue.queue where queue = 'q'") == 0.5
+    form = site.get("/confirm/set_queue?target=q").text
+    do("set_queue", "q", **dict(re.findall(r'name="(\w+)" value="([^"]*)" autocomplete', form)))  # as it stands there
+    do("set_queue", "q", rate="", rate_seconds="1")
     assert value(conn, "select max_running from pgqueue.queue where queue = 'q'") is None
     do("pause_task", "t")
     assert value(conn, "select paused_at is not null from pgqueue.task where task = 't'")
@@ -159,7 +223,7 @@ def test_queues_tasks_workers_and_recurring_jobs_obey(conn: Conn, serve: Serve) 
     do("resume_recurring", "nightly")
     do("drain", w)
     assert value(conn, "select state from pgqueue.worker_status") == "draining"
-    assert len(audited(conn)) == 12
+    assert len(audited(conn)) == 15
     assert {each["actor"] for each in rows(conn, "select actor from pgqueue.audit")} == {"local"}
 
 

@@ -8,14 +8,16 @@
   // ------------------------------------------------------------------------------------------- times
   const whole = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" });
   const short = new Intl.DateTimeFormat("sv-SE", { hour: "2-digit", minute: "2-digit" });
+  const exact = new Intl.DateTimeFormat("sv-SE", { timeStyle: "medium" });
   const day = new Intl.DateTimeFormat(undefined, { weekday: "short" });
 
   function localise(within) {
     for (const each of within.querySelectorAll("time[datetime]")) {
       const at = new Date(each.dateTime);
       if (isNaN(at) || each.classList.contains("ago")) continue;
-      const hm = each.classList.contains("hm");
-      each.textContent = hm ? short.format(at) : whole.format(at);
+      if (each.classList.contains("hm")) each.textContent = short.format(at);
+      else if (each.classList.contains("ms")) each.textContent = `${exact.format(at)}.${`${at.getMilliseconds()}`.padStart(3, "0")}`;
+      else each.textContent = whole.format(at);
     }
     for (const each of within.querySelectorAll(".x")) {
       const times = [...each.children].map((time) => new Date(time.dateTime));
