@@ -60,6 +60,7 @@ LINGER_SECONDS = 0.004  # while there is enough to do, reports wait this long fo
 BUFFER_SECONDS = 1.0  # what was not started by then is handed back
 WATCH_SECONDS = 0.25
 RECONCILE_SECONDS = 15.0
+BURST_ASKS = 3  # that nothing is there must be said so often before a burst ends: a sweep may hold a group for a moment
 BURST_SECONDS = 60.0  # a worker in a burst waits so long for a limit: most rates are by the second or the minute
 ASK_SECONDS = 0.01  # a queue that lets nothing start now is asked again this late at the earliest
 SAY_SECONDS = 5.0
@@ -336,7 +337,8 @@ class Worker:
             if self._ask_at is not None:
                 poll_at = min(poll_at, self._ask_at)
             waits = self._ask_at is not None and self._ask_at < time.monotonic() + BURST_SECONDS
-            if self.settings.burst and not (found or waits or self._more or self._noticed or self._busy()):
+            done = quiet >= BURST_ASKS and not (waits or self._more or self._noticed or self._busy())
+            if self.settings.burst and done:
                 self.stop()
 
     def _busy(self) -> bool:

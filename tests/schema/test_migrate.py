@@ -338,7 +338,7 @@ def test_a_migration_waits_for_a_worker_that_drops_a_partition(make_database: Ma
         thread.start()
         wait_until(
             lambda: value(conn, "select count(*) > 0 from pg_stat_activity where wait_event_type = 'Lock'"
-                          " and application_name = 'pgqueue migrate'")
+                          " and application_name = 'pgqueue migrate' and datname = current_database()")
         )  # fmt: skip
         pruner.commit()
         thread.join(20)

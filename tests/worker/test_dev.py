@@ -51,7 +51,8 @@ def test_dev_migrates_works_and_starts_anew_when_the_code_changes(conn: Conn, ds
         assert process.wait(40) == 0
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(address, timeout=5)  # noqa: S310
-    assert value(conn, "select count(*) from pg_stat_activity where application_name like 'pgqueue%%'") == 0
+    left = "application_name like 'pgqueue%%' and datname = current_database()"
+    assert value(conn, f"select count(*) from pg_stat_activity where {left}") == 0
 
 
 def test_of_two_on_one_data_folder_the_last_to_leave_stops_the_server(tmp_path: Path) -> None:

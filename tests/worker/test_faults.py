@@ -219,7 +219,7 @@ def test_when_connections_run_out_a_worker_says_it_once_and_waits(server: Embedd
 def test_behind_a_pooler_a_worker_says_so_and_polls_unless_it_can_listen_elsewhere(
     dsn: str, conn: Conn, tmp_path: Path, direct: bool
 ) -> None:
-    listening = "select count(*) from pg_stat_activity where query = 'listen pgqueue'"
+    listening = "select count(*) from pg_stat_activity where query = 'listen pgqueue' and datname = current_database()"
     with Proxy(dsn, pooler=True) as pooler, contextmanager(processes)(pooler.conninfo, tmp_path) as start:
         worker = start("--poll", "0.2", *(["--listen-url", dsn] if direct else [])).wait_ready()
         wait_until(lambda: worker.said("PgBouncer") or value(conn, listening) == 1, 20)

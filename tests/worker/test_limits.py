@@ -14,13 +14,15 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import psycopg
 import pytest
 
 from pgqueue import App, RateLimited, Settings, Worker
 from pgqueue import database as db
+from pgqueue import worker as worker_module
 from pgqueue.cli_work import parse_queues
 from pgqueue.errors import ConfigError
-from tests.support import Conn, rows, value, wait_until
+from tests.support import Conn, job, rows, value, wait_until
 from tests.worker.running import Process, run_burst
 
 JOBS = int(os.environ.get("PGQUEUE_LIMIT_JOBS", "3000"))
@@ -133,6 +135,26 @@ async def test_a_handler_that_is_rate_limited_slows_down_its_group(app: App, con
     assert began.count(1) < 5
     assert began.count(2) == 5
     assert value(conn, "select count(*) from pgqueue.job where attempt > 0 and status <> 'completed'") == 0
+
+
+async def test_a_burst_does_not_end_because_somebody_holds_the_last_job_for_a_moment(
+    app: App, conn: Conn, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task
+    async def held() -> None: ...
+
+    monkeypatch.setattr(worker_module, "BURST_ASKS", 12)  # two seconds
+    handle = await held.aenqueue()
+    with psycopg.connect(dsn) as other:
+        other.execute("select 1 from pgqueue.job_live for update")
+        burst = asyncio.create_task(run_burst(app))
+        asked = (
+            "select count(*) from pg_stat_activity where query like '%%complete_and_claim%%' and state = 'idle'"
+            " and application_name = 'pgqueue worker' and datname = current_database()"
+        )
+        await asyncio.to_thread(wait_until, lambda: value(conn, asked) == 1)
+    await burst
+    assert job(conn, handle.id)["status"] == "completed"
 
 
 async def test_a_group_may_come_from_the_arguments(app: App, conn: Conn) -> None:

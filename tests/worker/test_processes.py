@@ -280,12 +280,13 @@ def test_an_idle_worker_is_woken_by_a_notification(conn: Conn, start: Start) -> 
     start("--poll", "60").wait_ready()
     first = put(conn, "quick")
     wait_until(lambda: all_completed(conn, first), 10)
-    wait_until(lambda: value(conn, "select count(*) from pg_stat_activity where query = 'listen pgqueue'") == 1)
+    listening = "select count(*) from pg_stat_activity where query = 'listen pgqueue' and datname = current_database()"
+    wait_until(lambda: value(conn, listening) == 1)
     # Past the quick polls that follow work: only a notification can be that fast.
     wait_until(
         lambda: value(
             conn, "select max(query_start) < clock_timestamp() - interval '2 s' from pg_stat_activity"
-            " where application_name = 'pgqueue worker'",
+            " where application_name = 'pgqueue worker' and datname = current_database()",
         ), 30,
     )  # fmt: skip
     second = put(conn, "quick")
@@ -324,7 +325,8 @@ def test_without_listening_polling_finds_the_job(conn: Conn, start: Start) -> No
     start("--poll", "0.2", "--no-listen").wait_ready()
     ids = put(conn, "quick", 3)
     wait_until(lambda: all_completed(conn, ids), 20)
-    assert value(conn, "select count(*) from pg_stat_activity where application_name = 'pgqueue listen'") == 0
+    listening = "application_name = 'pgqueue listen' and datname = current_database()"
+    assert value(conn, f"select count(*) from pg_stat_activity where {listening}") == 0
 
 
 def test_every_connection_may_be_terminated_again_and_again(conn: Conn, start: Start) -> None:

@@ -320,7 +320,8 @@ def test_a_ticker_reconciles_ticks_answers_probes_and_stops_cleanly(conn: Conn, 
     ticker.send(signal.SIGTERM)
     assert ticker.wait() == 0
     assert ticker.said("stopped after 0 jobs")
-    assert value(conn, "select count(*) from pg_stat_activity where application_name like 'pgqueue tick%%'") == 0
+    left = "application_name like 'pgqueue tick%%' and datname = current_database()"
+    assert value(conn, f"select count(*) from pg_stat_activity where {left}") == 0
 
 
 def test_a_ticker_without_a_schema_or_without_rights_says_so_and_fails(conn: Conn, start: Start, dsn: str) -> None:

@@ -740,7 +740,9 @@ async def test_starting_and_stopping_leaves_nothing_behind(app: App, conn: Conn)
     assert files <= before[0]
     assert threads <= before[1]
     # A backend whose client has left is listed for a moment more.
-    ours = "select count(*) from pg_stat_activity where application_name like 'pgqueue%%'"
+    ours = (
+        "select count(*) from pg_stat_activity where application_name like 'pgqueue%%' and datname = current_database()"
+    )
     await asyncio.to_thread(wait_until, lambda: value(conn, ours) == 0)
     assert rows(conn, "select 1 from pgqueue.worker") == []
 
