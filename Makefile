@@ -1,5 +1,5 @@
 # make demo    a small load on an embedded PostgreSQL, from nothing
-# make test    the whole suite, from nothing, two files at a time (WORKERS=0: one after the other)
+# make test    the whole suite, from nothing, three files at a time (WORKERS=0: one after the other)
 # make check   lint, types, import contract
 # make format  let ruff put the sources in order
 # make bench   speed, what an old snapshot costs, and pgqueue beside a peer
@@ -8,7 +8,7 @@
 # make clean   remove the virtualenv and what the tools left behind
 PYTHON ?= python3
 VENV   ?= .venv
-WORKERS ?= 2
+WORKERS ?= 3
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
@@ -32,7 +32,7 @@ demo: $(READY)
 	@$(BIN)/pgqueue demo
 
 test: $(READY)
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

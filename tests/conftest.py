@@ -11,6 +11,7 @@ import os
 import secrets
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -22,6 +23,28 @@ from pgqueue import embedded, schema
 from tests.support import Conn
 
 MakeDatabase = Callable[[], str]
+# What takes longest begins first, so that no process is left alone with it at the end.
+SLOW = (
+    "chaos/",
+    "worker/test_processes",
+    "worker/test_faults",
+    "worker/",
+    "model/",
+    "embedded/",
+    "race/",
+    "web/",
+    "plans/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Stable: within a file nothing changes its place."""
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.relative_to(Path(__file__).parent).as_posix()
+        return next((n for n, start in enumerate(SLOW) if path.startswith(start)), len(SLOW))
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")

@@ -336,7 +336,7 @@ def test_a_worker_that_cannot_report_leaves_when_the_drain_time_is_over(
     proxy: Proxy, conn: Conn, start_behind: Start, task: str, fault: str
 ) -> None:
     worker = start_behind("--drain", "3").wait_ready()
-    (id,) = put(conn, task, seconds=1 if task == "nap" else 60)
+    (id,) = put(conn, task, seconds=2 if task == "nap" else 60)
     wait_until(lambda: running(conn) == 1)
     getattr(proxy, fault)()
     if task == "nap" and fault == "drop":
