@@ -4,6 +4,7 @@
 # make format  let ruff put the sources in order
 # make bench   speed, what an old snapshot costs, and pgqueue beside a peer
 # make bench-quick  a short form of it: a few minutes
+# make chaos   kills, pauses, crashes, broken networks, a full disk; then a verdict (ARGS="--seed 7 --jobs 100000 …")
 # make screenshots  those of the README, anew; needs Chromium
 # make clean   remove the virtualenv and what the tools left behind
 PYTHON ?= python3
@@ -12,7 +13,7 @@ WORKERS ?= 2
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test check format bench bench-quick screenshots clean
+.PHONY: help demo test check format bench bench-quick chaos screenshots clean
 
 help:
 	@grep '^# make ' Makefile | sed 's/^# //'
@@ -52,6 +53,9 @@ bench: $(READY)
 bench-quick: $(READY)
 	$(BIN)/python -m bench.core snapshot --rounds 1 --jobs 100000
 	$(BIN)/python -m bench.worker all --rounds 1 --jobs 20000
+
+chaos: $(READY)
+	@$(BIN)/python -m tests.chaos.run $(ARGS)
 
 screenshots: $(READY)
 	$(BIN)/python docs/screenshots.py
