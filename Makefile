@@ -5,6 +5,7 @@
 # make bench   speed, what an old snapshot costs, and pgqueue beside a peer
 # make bench-quick  a short form of it: a few minutes
 # make chaos   kills, pauses, crashes, broken networks, a full disk; then a verdict (ARGS="--seed 7 --jobs 100000 …")
+# make audit   what is installed here against the database of known weaknesses; needs pypi.org or api.osv.dev
 # make screenshots  those of the README, anew; needs Chromium
 # make clean   remove the virtualenv and what the tools left behind
 PYTHON ?= python3
@@ -13,7 +14,7 @@ WORKERS ?= 2
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test check format bench bench-quick chaos screenshots clean
+.PHONY: help demo test check format bench bench-quick chaos audit screenshots clean
 
 help:
 	@grep '^# make ' Makefile | sed 's/^# //'
@@ -56,6 +57,14 @@ bench-quick: $(READY)
 
 chaos: $(READY)
 	@$(BIN)/python -m tests.chaos.run $(ARGS)
+
+# By a virtualenv of its own, so that the tool is not part of what it looks at. AUDIT=osv asks the other database.
+AUDIT ?= pypi
+audit: $(READY)
+	@test -x $(VENV)/audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)/audit \
+	  && $(VENV)/audit/bin/pip install --quiet --disable-pip-version-check pip-audit; }
+	@$(VENV)/audit/bin/pip-audit --vulnerability-service $(AUDIT) --skip-editable --progress-spinner off \
+	  --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 screenshots: $(READY)
 	$(BIN)/python docs/screenshots.py

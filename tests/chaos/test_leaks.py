@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from pgqueue import INJECTED, App, Retry, Settings, Worker
+from pgqueue import INJECTED, App, Settings, Worker
 from pgqueue import database as db
 from tests.support import Conn, value, wait_until
 from tests.worker.running import run_burst
@@ -25,6 +25,7 @@ from tests.worker.running import run_burst
 CYCLES = int(os.environ.get("PGQUEUE_LEAK_CYCLES", "20"))
 JOBS = int(os.environ.get("PGQUEUE_LEAK_JOBS", "20000"))
 OBJECTS = 2000  # caches of this and that; a leak of one object a job, or a dozen a start, is more
+NOW = {"type": "fixed", "delay": 0}
 MEGABYTES = 24.0  # what the allocator keeps for itself varies
 
 
@@ -56,7 +57,7 @@ async def app(dsn: str, conn: Conn) -> AsyncIterator[App]:
     @made.task(name="in_thread")
     def in_thread(n: int) -> None: ...
 
-    @made.task(name="fail", max_attempts=2, retry=Retry.fixed(0))
+    @made.task(name="fail")
     async def fail(n: int) -> None:
         raise ValueError(f"number {n}")
 
@@ -69,9 +70,13 @@ async def app(dsn: str, conn: Conn) -> AsyncIterator[App]:
     conn.execute("drop table written")
 
 
-def put(conn: Conn, count: int) -> None:
-    for task, share in (("quick", 0.8), ("in_thread", 0.1), ("fail", 0.05), ("write", 0.05)):
-        db.execute(conn, db.enqueue_many("default", task, [{"n": n} for n in range(max(1, int(count * share)))]))
+MIX = {"quick": 0.8, "in_thread": 0.1, "fail": 0.05, "write": 0.05}
+
+
+def put(conn: Conn, count: int, mix: dict[str, float] = MIX) -> None:
+    for task, share in mix.items():
+        payloads = [{"n": n} for n in range(max(1, int(count * share)))]
+        db.execute(conn, db.enqueue_many("default", task, payloads, max_attempts=2, retry=NOW))
 
 
 def left(conn: Conn) -> Left:
@@ -112,19 +117,22 @@ async def test_a_worker_that_is_started_and_stopped_again_and_again_leaves_nothi
 
 @pytest.mark.timeout(max(300, JOBS // 200))
 async def test_a_worker_that_works_on_and_on_does_not_grow(app: App, conn: Conn) -> None:
-    worker = Worker(app, Settings(concurrency=50, poll_seconds=0.2))
+    worker = Worker(app, Settings(concurrency=10, poll_seconds=0.2))
     task = asyncio.create_task(worker.run())
     await worker.started.wait()
 
-    async def work(count: int) -> Left:
+    async def work(count: int, mix: dict[str, float] = MIX) -> Left:
         for _ in range(4):
-            put(conn, count // 4)
+            put(conn, count // 4, mix)
             await asyncio.to_thread(
                 wait_until, lambda: value(conn, "select count(*) from pgqueue.job_live") == 0, max(120, JOBS / 200)
             )
         return left(conn)
 
     try:
+        # Threads and connections are made when so many are needed at once, and kept.
+        await work(1000, {"write": 1})
+        await work(1000, {"in_thread": 1})
         await work(JOBS // 4)
         before = await work(JOBS // 4)
         after = await work(JOBS // 2)
