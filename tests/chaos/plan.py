@@ -24,7 +24,7 @@ NETWORK: tuple[What, ...] = ("drop", "hang", "delay", "reset")
 
 @dataclass(frozen=True)
 class Size:
-    seconds: float = 60.0
+    seconds: float = 45.0
     jobs: int = 20_000
     kills: int = 50
     pauses: int = 15

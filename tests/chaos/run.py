@@ -149,8 +149,8 @@ class Slot:
             self._run.left_alone.append(f"{self._command} {self._number} does not stop")
             self.process.end()
             code = 0
-        # 1: it could not reach the database to hand its jobs back, and said so.
-        if code not in (0, 1):
+        # 1: it could not reach the database to hand its jobs back, and said so. -15: it had not begun.
+        if code not in (0, 1, -signal.SIGTERM):
             self._run.left_alone.append(f"{self._command} {self._number} stopped with {code}")
         self.process = self._start()
 
