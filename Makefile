@@ -4,6 +4,8 @@
 # make format  let ruff put the sources in order
 # make bench   speed, what an old snapshot costs, and pgqueue beside a peer
 # make bench-quick  a short form of it: a few minutes
+# make chaos   kills, pauses, crashes, broken networks, a full disk; then a verdict (ARGS="--seed 7 --jobs 100000 …")
+# make audit   what is installed here against the database of known weaknesses; needs pypi.org or api.osv.dev
 # make screenshots  those of the README, anew; needs Chromium
 # make clean   remove the virtualenv and what the tools left behind
 PYTHON ?= python3
@@ -12,7 +14,7 @@ WORKERS ?= 3
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test check format bench bench-quick screenshots clean
+.PHONY: help demo test check format bench bench-quick chaos audit screenshots clean
 
 help:
 	@grep '^# make ' Makefile | sed 's/^# //'
@@ -52,6 +54,20 @@ bench: $(READY)
 bench-quick: $(READY)
 	$(BIN)/python -m bench.core snapshot --rounds 1 --jobs 100000
 	$(BIN)/python -m bench.worker all --rounds 1 --jobs 20000
+
+chaos: $(READY)
+	@$(BIN)/python -m tests.chaos.run $(ARGS)
+
+# By a virtualenv of its own, so that the tool is not part of what it looks at. AUDIT=osv asks the other database. Strict,
+# because a mirror without that database would otherwise mean that nothing is known: not the same as nothing is wrong.
+AUDIT ?= pypi
+audit: $(READY)
+	@test -x $(VENV)/audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)/audit \
+	  && $(VENV)/audit/bin/pip install --quiet --disable-pip-version-check pip-audit; }
+	@$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable > $(VENV)/audit/installed.txt
+	@$(VENV)/audit/bin/pip-audit --strict --vulnerability-service $(AUDIT) --progress-spinner off \
+	  --no-deps --disable-pip --requirement $(VENV)/audit/installed.txt \
+	  || { echo "not audited, or something found"; exit 1; }
 
 screenshots: $(READY)
 	$(BIN)/python docs/screenshots.py

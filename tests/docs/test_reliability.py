@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.checker import INVARIANTS
+
 TESTS = Path(__file__).parents[1]
-ROWS = re.findall(
-    r"^\| (\d+) \| (.+?) \| (.+?) \|$", (TESTS.parent / "docs" / "reliability.md").read_text(), re.MULTILINE
-)
+TEXT = (TESTS.parent / "docs" / "reliability.md").read_text()
+ROWS = re.findall(r"^\| (\d+) \| (.+?) \| (.+?) \|$", TEXT, re.MULTILINE)
 
 
 def test_every_case_of_the_catalogue_has_its_row() -> None:
@@ -27,3 +28,13 @@ def test_a_case_names_a_test_that_exists_or_says_why_there_is_none(what: str, sh
         path, test = re.fullmatch(r"`([\w/]+\.py)::(test_\w+)`", name).groups()  # type: ignore[union-attr]
         found = {each.name for each in ast.walk(ast.parse((TESTS / path).read_text())) if hasattr(each, "name")}
         assert test in found
+
+
+def test_every_invariant_that_the_checker_knows_is_said_here() -> None:
+    assert re.findall(r"^\| (I\d+) \|", TEXT, re.MULTILINE) == list(INVARIANTS)
+
+
+def test_every_test_and_folder_that_the_text_names_exists() -> None:
+    for path in re.findall(r"`(?:tests/)?((?:\w+/)*\w+(?:\.py)?)(?:::\w+)?`", TEXT):
+        if "/" in path:
+            assert (TESTS / path).exists(), path

@@ -34,13 +34,16 @@ class Process:
         *arguments: str,
         app: str = "tests.worker.apps:app",
         command: str = "work",
+        package: Path = ROOT,
         **environ: str,
     ) -> None:
+        """`package`: the folder of another pgqueue than the one under test."""
         self._log = log
         with log.open("w") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "pgqueue", command, "-A", app, "--log-format", "json", *arguments],
-                env={**os.environ, "DATABASE_URL": dsn, "PYTHONPATH": str(ROOT), **environ}, cwd=ROOT, stderr=stderr,
+                env={**os.environ, "DATABASE_URL": dsn, "PYTHONPATH": f"{package}:{ROOT}", **environ}, cwd=package,
+                stderr=stderr,
             )  # fmt: skip
 
     @property
@@ -75,9 +78,8 @@ def processes(dsn: str, folder: Path) -> Iterator[Any]:
     """For a fixture: `start(*arguments)` starts a worker; all end with the test."""
     started: list[Process] = []
 
-    def start(*arguments: str, app: str = "tests.worker.apps:app", command: str = "work", **environ: str) -> Process:
-        log = folder / f"worker-{len(started)}.log"
-        process = Process(dsn, log, *arguments, app=app, command=command, **environ)
+    def start(*arguments: str, **options: Any) -> Process:
+        process = Process(dsn, folder / f"worker-{len(started)}.log", *arguments, **options)
         started.append(process)
         return process
 
