@@ -74,6 +74,7 @@ class Report:
         lines += [
             f"| overlaps of a stopped process | {self.verdict.slept_through:,} |",
             f"| overlaps of one cut off from the database | {self.verdict.cut_off:,} |",
+            f"| started more than a second after the lease was lost | {self.verdict.late:,} |",
             "",
             *[f"{name}: {len(found)} violations" for name, found in self.verdict.violations.items() if found],
             *[f"    {each}" for found in self.verdict.violations.values() for each in found[:5]],
