@@ -38,6 +38,7 @@ from pgqueue.children import LENGTH, pack
 from pgqueue.database import Call, ClaimedJob
 from pgqueue.errors import InvalidArgument, PayloadError, PgqueueError
 from pgqueue.job import Graph, Job, log_fields, set_current_job
+from pgqueue.link import apersist, persist
 from pgqueue.outcomes import Stopped
 from pgqueue.resources import Resource
 from pgqueue.retry import Retry
@@ -57,7 +58,11 @@ def main() -> None:
         signal.signal(number, lambda *_: None)
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.set_inheritable(False)
-    JobLoop(connection).run()
+    try:
+        loop = JobLoop(connection)
+    except (EOFError, OSError):
+        os._exit(EXIT_ORPHANED)  # the worker was gone before it said anything
+    loop.run()
 
 
 class JobLoop:
@@ -212,10 +217,10 @@ class JobLoop:
     # -- what jobs say (see job.Reporter)
 
     def execute(self, call: Call[T]) -> T:
-        return self._load().execute(call)
+        return persist(lambda: self._load().execute(call))
 
     async def aexecute(self, call: Call[T]) -> T:
-        return await self._load().aexecute(call)
+        return await apersist(lambda: self._load().aexecute(call))
 
     def changed(self, job: Job) -> None:  # noqa: ARG002 - there is only one
         self._said.set()

@@ -10,10 +10,12 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
+from psycopg_pool import PoolTimeout
 
 from pgqueue import database
 from pgqueue.database import Call
@@ -28,6 +30,43 @@ PATIENCE_SECONDS = 30.0  # a statement that takes longer hangs
 CONNECT_SECONDS = 10.0
 # Besides a broken connection: read-only server, shutting down, starting up, too many connections, and the like.
 _UNAVAILABLE = {"25006", "57P01", "57P02", "57P03", "57P05", "53300", "53100", "53200", "53000", "58030"}
+
+
+# How long to wait before saying again what a job asked for.
+_PAUSES = (0.05, 0.2, 1.0, 3.0)
+
+
+def _passes(error: psycopg.Error) -> bool:
+    """Nothing is wrong with the statement, and somebody may still have the patience to say it again."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not isinstance(
+            error, PoolTimeout
+        )
+    return error.sqlstate in _UNAVAILABLE or error.sqlstate in _TRANSIENT
+
+
+def persist(run: Callable[[], T]) -> T:
+    """For what jobs ask for beside the work of their handlers (parents, steps), which may all be said twice: that a
+    connection goes just then is no reason for an attempt to fail."""
+    for pause in _PAUSES:
+        try:
+            return run()
+        except psycopg.Error as error:
+            if not _passes(error):
+                raise
+        time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
+    return run()
+
+
+async def apersist(run: Callable[[], Awaitable[T]]) -> T:
+    for pause in _PAUSES:
+        try:
+            return await run()
+        except psycopg.Error as error:
+            if not _passes(error):
+                raise
+        await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
+    return await run()
 
 
 class ConnectionLost(Exception):

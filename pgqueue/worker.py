@@ -42,7 +42,7 @@ from pgqueue.database import Call, ClaimedJob, Encoded, Failure
 from pgqueue.errors import PgqueueError, WorkerLost
 from pgqueue.events import Event, JobEvent
 from pgqueue.job import Job, StopReason, log_fields
-from pgqueue.link import PATIENCE_SECONDS, ConnectionLost, Link
+from pgqueue.link import PATIENCE_SECONDS, ConnectionLost, Link, apersist, persist
 from pgqueue.listen import listen
 from pgqueue.pools import hang_up_on, hung_up_after
 from pgqueue.task import AsyncTask, Execution, Task
@@ -748,10 +748,10 @@ class Worker:
     # -- what jobs say (see job.Reporter)
 
     def execute(self, call: Call[T]) -> T:
-        return self.app.execute(call)
+        return persist(lambda: self.app.execute(call))
 
     async def aexecute(self, call: Call[T]) -> T:
-        return await self.app.aexecute(call)
+        return await apersist(lambda: self.app.aexecute(call))
 
     def changed(self, job: Job) -> None:
         self._changed.add(job)

@@ -33,6 +33,7 @@ ENDINGS = {
     "cancelled": {"cancelled"},
 }
 _CLOCK_SLACK = 0.002  # of times that were rounded on their way
+_LATE = 1.0  # a thread that is about to start is not stopped
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Verdict:
     violations: dict[str, list[str]] = field(default_factory=dict)
     slept_through: int = 0  # overlaps of a process that was stopped past its lease: what cannot be prevented
     cut_off: int = 0  # overlaps of one that lost its lease otherwise: it could not reach the database
+    late: int = 0  # handlers that started after such a loss: their child process, or their connection, came late
 
     @property
     def good(self) -> bool:
@@ -244,12 +246,12 @@ def i9_no_overlap(v: _View, verdict: Verdict) -> Iterator[str]:
                 yield f"job {id} was started {count} times with token {token}"
         for span in spans:
             end = ended.get((id, span.token))
-            if (
-                end is not None
-                and span.start > end.finished_at + 1
-                and not _slept(v, span.pid, end.started_at, span.start)
-            ):
+            if end is None or span.start <= end.finished_at + _LATE:
+                continue
+            if end.outcome != "lost":
                 yield f"job {id}: attempt {span.token} started {span.start - end.finished_at:.1f} s after it had ended"
+            elif not _slept(v, span.pid, end.started_at, span.start):
+                verdict.late += 1
         for before, after in pairwise(spans):
             if before.end is None or after.start >= before.end:
                 continue

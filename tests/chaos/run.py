@@ -74,6 +74,7 @@ class Report:
         lines += [
             f"| overlaps of a stopped process | {self.verdict.slept_through:,} |",
             f"| overlaps of one cut off from the database | {self.verdict.cut_off:,} |",
+            f"| started more than a second after the lease was lost | {self.verdict.late:,} |",
             "",
             *[f"{name}: {len(found)} violations" for name, found in self.verdict.violations.items() if found],
             *[f"    {each}" for found in self.verdict.violations.values() for each in found[:5]],
@@ -174,9 +175,7 @@ class Run:
     def go(self) -> Report:
         with ExitStack() as stack:
             self._server = stack.enter_context(
-                embedded.temporary(
-                    settings={"max_connections": "80", "max_wal_size": "2GB", "track_commit_timestamp": "off"}
-                )
+                embedded.temporary(settings={"max_connections": "200", "max_wal_size": "2GB"})
             )
             self._disk = stack.enter_context(small_disk(self._server))
             self._url = self._make_database()
@@ -187,7 +186,7 @@ class Run:
             self._proxy = stack.enter_context(Proxy(self._url))
             self._workers = [
                 Slot(self, "work", n, self._proxy.conninfo if n == 1 else self._url, [
-                    "-q", "default=5,few=2,serial=2,apart", "-c", "20", "--lease", str(LEASE), "--poll", "0.5"])
+                    "-q", "default=5,few=2,serial=2,apart", "-c", "10", "--lease", str(LEASE), "--poll", "0.5"])
                 for n in range(self.size.workers)
             ]  # fmt: skip
             stack.callback(self._end_all)
@@ -553,6 +552,8 @@ def main() -> int:
         parser.add_argument(f"--{each.name.replace('_', '-')}", type=kind, default=each.default)
     parser.add_argument("--keep", action="store_true", help="keep logs and ledger, and say where")
     given = vars(parser.parse_args())
+    # The kill of whoever ends a run, in the background too, must not leave its server and its workers behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     seed = given.pop("seed")
     keep = given.pop("keep")
     if seed is None:

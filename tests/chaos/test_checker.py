@@ -161,7 +161,15 @@ def test_an_overlap_of_a_worker_that_could_not_reach_the_database_is_counted_apa
     history.slept.clear()
     verdict = judge(history)
     assert verdict.good
-    assert (verdict.slept_through, verdict.cut_off) == (0, 1)
+    assert (verdict.slept_through, verdict.cut_off, verdict.late) == (0, 1, 0)
+
+
+def test_a_handler_that_starts_after_its_lease_was_lost_is_counted_apart() -> None:
+    history = good()
+    history.spans[0] = history.spans[0]._replace(pid=70, start=14.9, end=15.0)
+    verdict = judge(history)
+    assert verdict.good
+    assert (verdict.slept_through, verdict.cut_off, verdict.late) == (0, 0, 1)
 
 
 def test_every_invariant_has_a_violation_here() -> None:

@@ -127,3 +127,48 @@ async def step(seconds: float, conn: psycopg.AsyncConnection[Any] = INJECTED) ->
 @app.task(retry=NOW, max_attempts=50)
 async def total_of(items: list[int]) -> int:
     return sum(items)
+
+
+# Its connections are gone just when the worker wants one for the next job, or the handler one for its steps.
+
+
+def cut_connections() -> None:
+    with psycopg.connect(app.conninfo, autocommit=True) as conn:
+        conn.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+            " where application_name = 'pgqueue' and datname = current_database()"
+        )
+
+
+@app.task(max_attempts=1)
+async def lonely_parent(job: Job = INJECTED) -> str:
+    await job.step("warm", warm)  # opens a connection
+    cut_connections()
+    return "from the parent"
+
+
+async def warm() -> None: ...
+
+
+def steps_of(job: Job) -> None:
+    assert [each.result for each in job.parents.values()] == ["from the parent"]
+    job.step("before", int)
+    cut_connections()
+    job.step("outside", record_outside)
+
+
+@app.task(max_attempts=1)
+async def lonely_in_loop(job: Job = INJECTED) -> None:
+    await job.step("before", warm)
+    cut_connections()
+    await job.step("outside", asyncio.to_thread, record_outside)
+
+
+@app.task(max_attempts=1)
+def lonely_in_thread(job: Job = INJECTED) -> None:
+    steps_of(job)
+
+
+@app.task(max_attempts=1, runs_in="process")
+def lonely_in_process(job: Job = INJECTED) -> None:
+    steps_of(job)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,9 +17,10 @@ import pytest
 
 from pgqueue import App, InvalidArgument, Settings, Worker, database
 from pgqueue import app as app_module
+from pgqueue.child import EXIT_ORPHANED
 from tests import support
 from tests.support import Conn, rows, wait_until
-from tests.worker.running import Process, run_burst
+from tests.worker.running import ROOT, Process, run_burst
 
 LOCATION = "tests.worker.child_app:app"
 
@@ -326,3 +330,16 @@ async def test_a_worker_whose_app_has_no_name_refuses_tasks_that_run_in_processe
 
     with pytest.raises(InvalidArgument, match="task nameless runs in a process: start the worker with -A module:app"):
         await Worker(app).run()
+
+
+def test_a_child_whose_worker_goes_before_it_says_hello_leaves_without_a_word() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        child = subprocess.Popen(
+            [sys.executable, "-c", "from pgqueue.child import main; main()", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, cwd=ROOT,
+        )  # fmt: skip
+        ours.close()
+        theirs.close()
+        assert child.communicate(timeout=30)[1] == b""
+    assert child.returncode == EXIT_ORPHANED

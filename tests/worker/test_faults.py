@@ -18,7 +18,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pgqueue import App, Settings, Worker, embedded, pools, schema
+from pgqueue import App, Settings, Worker, chain, embedded, pools, schema
 from pgqueue import link as link_module
 from pgqueue import listen as listen_module
 from pgqueue.embedded import EmbeddedPostgres
@@ -483,6 +483,25 @@ def test_the_heartbeat_ends_even_if_a_child_of_the_worker_lives_on(proxy: Proxy,
 
 
 # ------------------------------------------------------------------------------ connections of the app
+
+
+@pytest.mark.parametrize("runs_in", ["loop", "thread", "process"])
+def test_a_connection_that_goes_when_a_job_asks_for_its_parents_or_steps_costs_it_no_attempt(
+    conn: Conn, start: Start, runs_in: str
+) -> None:
+    start("-c", "1").wait_ready()
+    first, second = apps.lonely_parent.s(), getattr(apps, f"lonely_in_{runs_in}").s()
+    flow = chain(first, second).enqueue(conn=conn)
+    wait_until(lambda: flow_ended(conn, flow.id))
+    found = rows(conn, "select status, attempt, error from pgqueue.job where flow_id = %s", flow.id)
+    assert found == [{"status": "completed", "attempt": 1, "error": None}] * 2
+    assert value(conn, "select count(*) from effect") == 1, "the step ran once"
+
+
+def flow_ended(conn: Conn, id: int) -> bool:
+    return bool(value(conn, "select ended_at is not null from pgqueue.flow where id = %s", id)) or bool(
+        rows(conn, "select 1 from pgqueue.job_dead where flow_id = %s", id)
+    )
 
 
 def terminate_pool(conn: Conn) -> None:
