@@ -2,8 +2,8 @@
 # make test    the whole suite, from nothing, two files at a time (WORKERS=0: one after the other)
 # make check   lint, types, import contract
 # make format  let ruff put the sources in order
-# make bench   speed, what an old snapshot costs, and pgqueue beside a peer
-# make bench-quick  a short form of it: a few minutes
+# make bench   pgqueue beside nine peers, everything: some two hours, tables and charts in bench/results
+# make bench-quick  pgqueue, pgqueuer and graphile-worker, the main figures: under three minutes
 # make screenshots  those of the README, anew; needs Chromium
 # make clean   remove the virtualenv and what the tools left behind
 PYTHON ?= python3
@@ -45,13 +45,10 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 bench: $(READY)
-	$(BIN)/python -m bench.core rate $(ARGS)
-	$(BIN)/python -m bench.core snapshot
-	$(BIN)/python -m bench.worker all
+	$(BIN)/python -m bench all $(ARGS)
 
 bench-quick: $(READY)
-	$(BIN)/python -m bench.core snapshot --rounds 1 --jobs 100000
-	$(BIN)/python -m bench.worker all --rounds 1 --jobs 20000
+	$(BIN)/python -m bench quick $(ARGS)
 
 screenshots: $(READY)
 	$(BIN)/python docs/screenshots.py
