@@ -72,7 +72,7 @@ def _take(name: str, made: Installed, bench: Bench, results: Results) -> None:
 def _try(results: Results, what: str, do: Any) -> None:
     try:
         do()
-    except (BenchError, psycopg.Error, OSError) as error:
+    except (BenchError, psycopg.Error, OSError, ArithmeticError) as error:
         results.failures.append(f"{what}: {error}".strip().replace("\n", " ")[:300])
         tell(f"not measured: {results.failures[-1]}")
 
@@ -115,6 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
     given: dict[str, Any] = {option.name: getattr(args, option.name) for option in dataclasses.fields(Options)}
     if quick:
         args.rounds, given["seconds"], given["singles"], given["latency_jobs"] = 1, 1.5, 1000, 100
+        given["trials"] = 3
     chosen: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in given.items()}
     options = Options(**chosen)
     with ExitStack() as stack:

@@ -492,8 +492,8 @@ def arena(servers: Servers, made: Installed, **extra: object) -> Iterator[Arena]
             yield place
 
 
-def backends_cpu_seconds(watcher: psycopg.Connection[Any], dsn: str) -> float:
-    """What all backends have used that are gone: the server, their parent, has inherited it.
+def backends_cpu_seconds(watcher: psycopg.Connection[Any], dsn: str) -> float | None:
+    """What all backends have used that are gone: the server, their parent, has inherited it. None if it is elsewhere.
 
     Exact, and nobody needs to watch; autovacuum is in it. So wait until the database has no more backends.
     """
@@ -505,4 +505,7 @@ def backends_cpu_seconds(watcher: psycopg.Connection[Any], dsn: str) -> float:
         0.05,
     )
     time.sleep(0.1)  # from leaving the list to being gone
-    return inherited_cpu_seconds(watcher.info.backend_pid)
+    try:
+        return inherited_cpu_seconds(watcher.info.backend_pid)
+    except OSError:
+        return None

@@ -35,7 +35,6 @@ from bench.contest import (
 
 WAL = "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')"
 NORMAL_PAD = 100  # what makes a payload of some 130 bytes
-SETTLE_SECONDS = 3.0
 Round = dict[str, float]
 Series = dict[str, list[float]]
 
@@ -44,6 +43,7 @@ Series = dict[str, list[float]]
 class Options:
     """How big the measures are; each is an option of the command line."""
 
+    trials: int = 5  # of sizes, before anything is measured
     seconds: float = 4.0  # that a drain should last
     most_jobs: int = 400_000
     singles: int = 2000
@@ -61,6 +61,7 @@ class Options:
     at_once: tuple[int, ...] = (10, 100)
     mixed_seconds: float = 600.0
     mixed_share: float = 0.8
+    settle_seconds: float = 3.0  # after a worker was started
 
 
 @dataclass
@@ -77,6 +78,10 @@ class Bench:
 
     def arena(self, made: Installed, **extra: object) -> Any:
         return arena(self.servers, made, **extra)
+
+    def every(self, made: Installed) -> int:
+        """How many jobs stand for one line of a worker: hundreds of lines a second."""
+        return max(min(int(self.rates[made.who.name] / 200), 100), 1)
 
     def jobs(self, made: Installed, at_most: int | None = None) -> int:
         wanted = int(self.rates[made.who.name] * self.options.seconds)
@@ -109,8 +114,11 @@ def trial(bench: Bench, made: Installed) -> None:
     with bench.arena(made) as place:
         place.enqueue(jobs)
         guess = drain(place, made.who.sizes[0], jobs)
+    if bench.options.trials < 2:
+        bench.sizes[made.who.name], bench.rates[made.who.name] = made.who.sizes[0], guess
+        return
     jobs = int(max(min(guess * min(bench.options.seconds, 1.5), bench.options.most_jobs), 500))
-    for size in made.who.sizes:
+    for size in made.who.sizes[: bench.options.trials]:
         with bench.arena(made) as place:
             place.enqueue(jobs)
             place.settle()
@@ -130,8 +138,9 @@ def drained(bench: Bench, made: Installed) -> Round:
         wal.append(_wal(bench))
         cpu = _backends(bench, place)
         figures["drain"] = drain(place, size, jobs)
+        if cpu is not None:
+            figures["cpu"] = 1e6 * ((_backends(bench, place) or 0) - cpu) / jobs
         if not place.who.on_redis:
-            figures["cpu"] = 1e6 * (_backends(bench, place) - cpu) / jobs
             figures["wal_enqueue"] = (wal[1] - wal[0]) / jobs
             figures["wal"] = (wal[1] - wal[0] + _wal(bench) - wal[2]) / jobs
         if place.who.kept:
@@ -145,8 +154,8 @@ def _wal(bench: Bench) -> float:
     return float(value(bench.watcher, WAL))
 
 
-def _backends(bench: Bench, place: Arena) -> float:
-    return 0.0 if place.who.on_redis else backends_cpu_seconds(bench.watcher, place.dsn)
+def _backends(bench: Bench, place: Arena) -> float | None:
+    return None if place.who.on_redis else backends_cpu_seconds(bench.watcher, place.dsn)
 
 
 def drained_by_two(bench: Bench, made: Installed) -> Round:
@@ -231,7 +240,7 @@ def many_queues(bench: Bench, made: Installed) -> Round:
 def latency(bench: Bench, made: Installed) -> Round:
     """From just before the call of enqueue to the first line of the handler, one job at a time."""
     with bench.arena(made) as place, place.working(_waiting(made), "serve") as crew:
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(bench.options.settle_seconds)
         return _percentiles("idle", _trickled(place, crew, bench.options.latency_jobs))
 
 
@@ -257,7 +266,7 @@ def half_load(bench: Bench, made: Installed) -> Round:
     rate = capacity(bench, made) / 2
     with (
         bench.arena(made, BYTES=NORMAL_PAD) as place,
-        place.working(bench.sizes[made.who.name], every=100) as crew,
+        place.working(bench.sizes[made.who.name], every=bench.every(made)) as crew,
         Load(place, crew) as load,
     ):
         load.pace(rate, 2)
@@ -272,7 +281,7 @@ def capacity(bench: Bench, made: Installed) -> float:
     if name not in bench.capacities:
         with (
             bench.arena(made, BYTES=NORMAL_PAD) as place,
-            place.working(bench.sizes[name], every=100) as crew,
+            place.working(bench.sizes[name], every=bench.every(made)) as crew,
             Load(place, crew) as load,
         ):
             backlog = int(min(max(bench.rates[name] / 4, 1000), 10_000))
@@ -294,6 +303,9 @@ class Load:
 
     def __enter__(self) -> Load:
         self.feeder: Feeder = self._feeding.__enter__()
+        self.feeder.ask(10)
+        nothing = f"the worker of {self.crew.name} begins nothing"
+        wait_until(lambda: self.crew.look() > 0, PATIENCE_SECONDS, nothing)  # else its start would be in the rate
         return self
 
     def __exit__(self, *args: Any) -> None:
@@ -361,7 +373,10 @@ def backlog(bench: Bench, made: Installed) -> Round:
         with bench.arena(made, BYTES=NORMAL_PAD) as place:
             place.enqueue(waiting)
             place.settle()
-            with place.working(bench.sizes[made.who.name], every=100) as crew, Load(place, crew, waiting) as load:
+            with (
+                place.working(bench.sizes[made.who.name], every=bench.every(made)) as crew,
+                Load(place, crew, waiting) as load,
+            ):
                 load.keep(waiting, bench.options.backlog_seconds / 2)
                 figures[f"backlog {waiting}"] = load.keep(waiting, bench.options.backlog_seconds)
     first = next(iter(figures.values()))
@@ -374,7 +389,7 @@ def snapshot(bench: Bench, made: Installed) -> Round:
     waiting = int(min(max(bench.rates[made.who.name], 1000), 10_000))
     with (
         bench.arena(made, BYTES=NORMAL_PAD) as place,
-        place.working(bench.sizes[made.who.name], every=100) as crew,
+        place.working(bench.sizes[made.who.name], every=bench.every(made)) as crew,
         Load(place, crew) as load,
     ):
         load.keep(waiting, seconds / 2)
@@ -424,7 +439,7 @@ def mixed(bench: Bench, made: Installed) -> Round:
     options = bench.options
     with (
         bench.arena(made, BYTES=NORMAL_PAD, MIX=1) as place,
-        place.working(bench.sizes[made.who.name], every=100) as crew,
+        place.working(bench.sizes[made.who.name], every=bench.every(made)) as crew,
         ExitStack() as stack,
     ):
         with Load(place, crew) as flat_out:
@@ -507,12 +522,12 @@ def idle(bench: Bench, made: Installed) -> Round:
             name = place.environ["PGDATABASE"]
             return float(value(bench.watcher, "select xact_commit from pg_stat_database where datname = %s", name) or 0)
 
-        time.sleep(SETTLE_SECONDS / 3)
+        time.sleep(bench.options.settle_seconds / 3)
         before = asked()
         time.sleep(seconds / 2)
         alone = 2 * (asked() - before)
         with place.working(_waiting(made), "serve") as crew:
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(bench.options.settle_seconds)
             family = [pid for top in crew.pids() for pid in [top, *proc.descendants(top)]]
             before, used = asked(), sum(map(proc.cpu_seconds, family))
             time.sleep(seconds)
@@ -532,7 +547,7 @@ def memory(bench: Bench, made: Installed) -> Round:
         place.enqueue(jobs)
         with place.working(size, every=max(jobs // 100, 1), command=real) as crew:
             wait_until(lambda: crew.look() >= jobs * 0.98, PATIENCE_SECONDS, f"{made.who.name} does not finish")
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(bench.options.settle_seconds)
             family = {top: proc.descendants(top) for top in crew.pids()}
             sizes = [proc.megabytes(pid) for pid in [*family, *(c for found in family.values() for c in found)]]
             shared = [proc.megabytes(pid, "Pss") for pid in [*family, *(c for f in family.values() for c in f)]]
