@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from bench import measures, report
 from bench.contest import BY_NAME, BenchError, Installed, Servers, install, redis_server
@@ -130,6 +131,8 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(str(error))
         field = install(wanted, args.peers_dir, redis is not None, tell)
         watcher = stack.enter_context(psycopg.connect(server, autocommit=True))
+        info = watcher.info  # named in full: what libpq would guess, others guess differently
+        server = make_conninfo(server, host=info.host, port=info.port, user=info.user)
         bench = Bench(Servers(server, redis), options, watcher)
         now = datetime.datetime.now(datetime.UTC)
         folder = args.into or RESULTS / f"{now:%Y-%m-%d-%H%M%S}"

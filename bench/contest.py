@@ -416,7 +416,7 @@ class Crew:
             words = line.split()
             if words[:1] == [b"#"]:
                 self.counts.setdefault(int(words[3]), []).append((float(words[2]), int(words[1])))
-            elif len(words) == 2:
+            elif len(words) == 2 and words[0].isdigit():
                 self.told[int(words[0])] = float(words[1])
         return sum(marks[-1][1] for marks in self.counts.values())
 

@@ -61,7 +61,7 @@ class CeleryPeer:
     async def work(self, size: str, drain: bool) -> None:  # noqa: ARG002
         pool, _, concurrency = size.partition(":")
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=warning"]
-        app.worker_main(["worker", f"--pool={pool}", f"--concurrency={concurrency or 1}", *quiet])
+        app.worker_main(["--quiet", "worker", f"--pool={pool}", f"--concurrency={concurrency or 1}", *quiet])
 
 
 if __name__ == "__main__":

@@ -55,8 +55,9 @@ class DramatiqPeer:
     async def work(self, size: str, drain: bool) -> None:
         if drain:
             os.environ["dramatiq_queue_prefetch"] = "1000"  # noqa: SIM112
-        arguments = ["--processes", "1", "--threads", size, "--skip-logging", "--path", os.path.dirname(__file__)]  # noqa: PTH120
-        sys.exit(cli.main(cli.make_argument_parser().parse_args([*arguments, "dramatiq_worker"])))
+        folder = os.path.dirname(__file__)  # noqa: PTH120
+        arguments = ["dramatiq_worker", "--processes", "1", "--threads", size, "--skip-logging", "--path", folder]
+        sys.exit(cli.main(cli.make_argument_parser().parse_args(arguments)))
 
 
 if __name__ == "__main__":
