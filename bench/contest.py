@@ -82,7 +82,7 @@ FIELD = (
     ),
     Contestant(
         "procrastinate",
-        ("1", "5", "10", "20", "50"),
+        ("1", "10", "20", "50", "100"),
         str,
         ("procrastinate",),
         "select exists (select from procrastinate_jobs where status in ('todo', 'doing'))",
@@ -117,14 +117,14 @@ FIELD = (
         "celery",
         ("solo", "prefork:1", "threads:4", "threads:20"),
         lambda jobs: f"threads:{jobs}",
-        ("celery", "redis"),
+        ("celery[redis]",),
         lists=("LLEN celery", "HLEN unacked"),
     ),
     Contestant(
         "dramatiq",
-        ("1", "2", "8", "20"),
+        ("4", "8", "20", "50", "100"),
         str,
-        ("dramatiq", "redis"),
+        ("dramatiq[redis]",),
         lists=("HLEN dramatiq:default.msgs",),
     ),
     Contestant(
@@ -190,7 +190,7 @@ def _virtualenv(folder: Path, packages: Sequence[str], tell: Callable[[str], Non
 
 def _python(who: Contestant, peers_dir: Path, tell: Callable[[str], None]) -> Installed:
     python = _virtualenv(peers_dir / who.name, who.packages, tell)
-    ask = f"from importlib.metadata import version; print(version({who.packages[0]!r}))"
+    ask = f"from importlib.metadata import version; print(version({who.name!r}))"
     version = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
     return Installed(who, str(python), version, {"PYTHONPATH": str(ROOT)})
 
@@ -324,6 +324,7 @@ class Arena:
 
     def __init__(self, made: Installed, dsn: str, redis: str | None, extra: Mapping[str, object]) -> None:
         self.made, self.who, self.dsn, self.redis = made, made.who, dsn, redis
+        self.begun_rate = 0.0  # of the last drain, by what its handlers printed
         named = {LIBPQ[key]: str(value) for key, value in conninfo_to_dict(dsn).items() if key in LIBPQ}
         given = {f"BENCH_{name}": str(value) for name, value in extra.items()}
         self.environ = {**os.environ, **made.environ, **named, **given, "DATABASE_URL": dsn, "REDIS_URL": redis or ""}

@@ -1,8 +1,8 @@
 """chancy with its asynchronous executor, the one for jobs that do not compute, and its usual plugins.
 
 `eager_polling` is on: without it a worker that has emptied its slots waits for the next poll, whole seconds. SIZE is
-the queue's concurrency, which is also how many jobs it claims at once. Completions are sent once a second, its default,
-in one transaction. Its own log is switched down to warnings.
+the queue's concurrency, which is also how many jobs it claims at once. Completions are sent every
+0.1 s instead of every second, because a drain is over when they are written. Its own log is switched down to warnings.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class ChancyPeer:
         async with made() as chancy:
             queue = Queue("default", concurrency=int(size), executor=Chancy.Executor.Async, eager_polling=True)
             await chancy.declare(queue, upsert=True)
-            async with Worker(chancy, register_signal_handlers=False):
+            worker = Worker(chancy, register_signal_handlers=False)
+            worker.send_outgoing_interval = 0.1
+            async with worker:
                 await protocol.stopped().wait()
 
 
