@@ -2,8 +2,8 @@
 # make test    the whole suite, from nothing, three files at a time (WORKERS=0: one after the other)
 # make check   lint, types, import contract
 # make format  let ruff put the sources in order
-# make bench   speed, what an old snapshot costs, and pgqueue beside a peer
-# make bench-quick  a short form of it: a few minutes
+# make bench   pgqueue beside nine peers, everything: some two hours, tables and charts in bench/results
+# make bench-quick  pgqueue, pgqueuer and graphile-worker, the main figures: under three minutes
 # make chaos   kills, pauses, crashes, broken networks, a full disk; then a verdict (ARGS="--seed 7 --jobs 100000 …")
 # make audit   what is installed here against the database of known weaknesses; needs pypi.org or api.osv.dev
 # make screenshots  those of the README, anew; needs Chromium
@@ -47,13 +47,10 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 bench: $(READY)
-	$(BIN)/python -m bench.core rate $(ARGS)
-	$(BIN)/python -m bench.core snapshot
-	$(BIN)/python -m bench.worker all
+	$(BIN)/python -m bench all $(ARGS)
 
 bench-quick: $(READY)
-	$(BIN)/python -m bench.core snapshot --rounds 1 --jobs 100000
-	$(BIN)/python -m bench.worker all --rounds 1 --jobs 20000
+	$(BIN)/python -m bench quick $(ARGS)
 
 chaos: $(READY)
 	@$(BIN)/python -m tests.chaos.run $(ARGS)

@@ -8,7 +8,7 @@
     chains    flows of ten jobs, one after the other
 
 A rate is jobs by the time from the first start to the last end, by the clock of the database; printed are medians, the
-spread, and each beside plain. Enqueueing is timed apart. The server is that of bench.worker.
+spread, and each beside plain. Enqueueing is timed apart. The server is that of bench.core.
 """
 
 from __future__ import annotations

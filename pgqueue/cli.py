@@ -135,6 +135,23 @@ def run_demo(
     demo.run(database_url)
 
 
+@app.command("bench")
+def run_bench(
+    database_url: DatabaseUrl = None,
+    seconds: Annotated[float, typer.Option(min=0.1, max=60, help="How long each measure takes.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Measure how fast the queue is on your server, and say what limits it; some twenty seconds.
+
+    In a database of its own there, pgqueue_bench_ and a random suffix, made for this and dropped at the end. The server
+    is under load meanwhile. (The roles pgqueue_…, which any migration makes, stay.)
+    """
+    from pgqueue import bench
+    from pgqueue.cli_output import tell
+
+    bench.show(bench.run(database_url, seconds, tell), as_json)
+
+
 def main() -> None:
     """Entry point: every error that we know is one sentence, never a traceback."""
     try:

@@ -1,120 +1,96 @@
-"""pgqueue as a contestant of bench.worker. Every script in this folder understands the same commands:
+"""pgqueue, as it is installed: every feature on, every job kept, every completion fenced and durable.
 
-install                 make the schema
-enqueue COUNT TASK      in bulk; prints the seconds that it took
-trickle COUNT           one by one, 20 to 60 ms apart; prints the job's number and the time before each call
-drain SIZE              one worker until nothing is left; prints when its first handler began, and its CPU from there
-serve SIZE EVERY        one worker until standard input ends; every so many jobs its handler prints number and time
-
-`pgqueue work -A bench.peers.pgqueue_worker:app` works for the same app; EVERY is then in BENCH_EVERY.
-
-The database is the one in DATABASE_URL and PGHOST, PGUSER, ...; times are time.monotonic(), the same in all processes,
-except the one that is compared with the database's clock.
+Its worker is what `pgqueue work` runs (`-A bench.peers.pgqueue_worker:app` works for the same app), the same for
+throughput and for latency but for the number of jobs at once. It enqueues with `enqueue_many`, 1,000 jobs a call.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
-import random
-import resource
-import sys
-import time
 
+from bench.peers import protocol
+from pgqueue import INJECTED, Job, Retry
 from pgqueue.app import App
 from pgqueue.serve import collect_less
 from pgqueue.worker import Settings, Worker
 
-BULK = 1000
 app = App(os.environ["DATABASE_URL"])
-first: list[tuple[float, float]] = []  # when the first handler began by the wall clock, the CPU used until then
-every = int(os.environ.get("BENCH_EVERY", "0"))
-handled = 0
+_queues = [f"q{number}" for number in range(protocol.QUEUES)] if protocol.QUEUES > 1 else ["default"]
 
 
 @app.task
-async def noop(i: int) -> None:  # noqa: ARG001
-    if not first:
-        first.append((time.time(), cpu_seconds()))
+async def noop(i: int, pad: str = "") -> None:  # noqa: ARG001
+    protocol.handled()
+    if protocol.SLEEP_SECONDS:
+        await asyncio.sleep(protocol.SLEEP_SECONDS)
 
 
 @app.task
 async def tell(i: int) -> None:
-    global handled
-    now = time.monotonic()
-    handled += 1
-    if handled % every == 0:
-        os.write(1, f"{i} {now}\n".encode())
+    protocol.told(i)
 
 
-def cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+@app.task(retry=Retry.fixed(1))
+async def fails_once(i: int, job: Job = INJECTED) -> None:
+    if job.attempt > 1:
+        protocol.handled()
+        return
+    raise RuntimeError(f"the first attempt of {i}")
 
 
-def install() -> None:
-    from pgqueue import schema  # alembic: the worker does not carry it
+class Pgqueue:
+    async def install(self) -> None:
+        from pgqueue import schema  # alembic: the worker does not carry it
 
-    schema.migrate(os.environ["DATABASE_URL"])
+        schema.migrate(os.environ["DATABASE_URL"])
 
+    async def open(self) -> None:
+        async with app.aconnection() as conn:
+            await conn.execute("select 1")
 
-async def enqueue(count: int, task: str) -> None:
-    chosen = app.using(task)
-    async with app.aconnection() as conn:  # what opening the pool costs is not the question
-        await conn.execute("select 1")
-    started = time.monotonic()
-    for start in range(0, count, BULK):
-        await chosen.aenqueue_many([{"i": i} for i in range(start, min(start + BULK, count))])
-    print(time.monotonic() - started)
-    await app.aclose()
+    async def close(self) -> None:
+        await app.aclose()
 
+    async def one(self, task: str, payload: protocol.Payload) -> None:
+        await app.using(task).aenqueue(**payload)
 
-async def trickle(count: int) -> None:
-    for i in range(count):
-        await asyncio.sleep(random.uniform(0.02, 0.06))
-        print(i, time.monotonic())
-        await tell.aenqueue(i)
-    await app.aclose()
+    async def many(self, task: str, payloads: list[protocol.Payload]) -> None:
+        if protocol.MIX:
+            await self._mixed(payloads)
+        elif len(_queues) > 1:
+            share = -(-len(payloads) // len(_queues))
+            for number in range(0, len(payloads), share):
+                queue = _queues[payloads[number]["i"] // share % len(_queues)]
+                await app.using(task, queue=queue).aenqueue_many(payloads[number : number + share])
+        elif protocol.DELAY_SECONDS:
+            await app.using(task, run_in=protocol.DELAY_SECONDS).aenqueue_many(payloads)
+        else:
+            await app.using(task).aenqueue_many(payloads)
 
+    async def _mixed(self, payloads: list[protocol.Payload]) -> None:
+        """Of twenty jobs 14 are plain, 2 urgent, 2 delayed by some seconds, one fails once, one has 2 KB."""
+        share = max(len(payloads) // 20, 1)
+        rest = payloads[6 * share :]
+        await app.using("noop", priority=50).aenqueue_many(payloads[: 2 * share])
+        await app.using("noop", run_in=3).aenqueue_many(payloads[2 * share : 4 * share])
+        await app.using("fails_once").aenqueue_many(payloads[4 * share : 5 * share])
+        await app.using("noop").aenqueue_many([{**each, "pad": "x" * 2000} for each in payloads[5 * share : 6 * share]])
+        if rest:
+            await app.using("noop").aenqueue_many(rest)
 
-async def drain(size: int) -> None:
-    await Worker(app, Settings(burst=True, concurrency=size)).run()
-    print(json.dumps({"first_at": first[0][0], "cpu_seconds": cpu_seconds() - first[0][1]}))
+    async def work(self, size: str, drain: bool) -> None:  # noqa: ARG002
+        collect_less()  # as `pgqueue work` does
+        worker = Worker(app, Settings(concurrency=int(size), queues=dict.fromkeys(_queues, 1)))
+        asyncio.create_task(self._stop(worker))  # noqa: RUF006
+        await worker.run()
 
-
-async def serve(size: int) -> None:
-    worker = Worker(app, Settings(concurrency=size))
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        loop.remove_reader(0)
+    async def _stop(self, worker: Worker) -> None:
+        await protocol.stopped().wait()
         worker.stop()
-
-    loop.add_reader(0, stop)
-    await worker.run()
-
-
-def main() -> None:
-    global every
-    logging.basicConfig(level=logging.WARNING)
-    collect_less()  # as `pgqueue work` does
-    match sys.argv[1:]:
-        case ["install"]:
-            install()
-        case ["enqueue", count, task]:
-            asyncio.run(enqueue(int(count), task))
-        case ["trickle", count]:
-            asyncio.run(trickle(int(count)))
-        case ["drain", size]:
-            asyncio.run(drain(int(size)))
-        case ["serve", size, number]:
-            every = int(number)
-            asyncio.run(serve(int(size)))
-        case _:
-            sys.exit(__doc__)
 
 
 if __name__ == "__main__":
-    main()
+    logging.basicConfig(level=logging.WARNING)
+    protocol.main(Pgqueue())

@@ -1,9 +1,10 @@
-"""pgqueuer as a contestant of bench.worker: the commands are those of pgqueue_worker.py.
+"""pgqueuer on asyncpg and uvloop, as its own `pgq run`; all its tables logged, which is its default.
 
-On uvloop, as its own `pgq run`; all its tables logged, which is its default. It drains with a pool, so that it can
-claim and report at the same time (three pairs of runs: 6,200, 7,600, 6,000 jobs/s beside 6,200, 3,800, 5,400 with one
-connection, on a busy machine), and waits with one connection, because a pool sends a reset after every query. Its
-payloads are bytes, so the handlers decode the JSON that ours get decoded.
+It drains with a pool, so that it can claim and report at the same time (three pairs of runs: 6,200, 7,600, 6,000 jobs/s
+beside 6,200, 3,800, 5,400 with one connection, on a busy machine), and waits with one connection, because a pool sends
+a reset after every query. SIZE is its batch size; how many run at once it does not limit. Completions are buffered for
+up to 0.1 s, its default. Its payloads are bytes: the handlers decode the JSON that ours get decoded. Finished jobs stay
+in its log table.
 """
 
 from __future__ import annotations
@@ -11,115 +12,71 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import random
-import resource
-import sys
-import time
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import uvloop
 from pgqueuer import PgQueuer
 from pgqueuer.queries import Queries
-from pgqueuer.types import QueueExecutionMode
 
-BULK = 1000
-first: list[tuple[float, float]] = []
-every = 0
-handled = 0
+from bench.peers import protocol
 
 
 async def noop(job: Any) -> None:
     json.loads(job.payload)
-    if not first:
-        first.append((time.time(), cpu_seconds()))
+    protocol.handled()
+    if protocol.SLEEP_SECONDS:
+        await asyncio.sleep(protocol.SLEEP_SECONDS)
 
 
 async def tell(job: Any) -> None:
-    global handled
-    now = time.monotonic()
-    handled += 1
-    if handled % every == 0:
-        os.write(1, f"{json.loads(job.payload)['i']} {now}\n".encode())
+    protocol.told(json.loads(job.payload)["i"])
 
 
-def cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+class Pgqueuer:
+    conn: Any
+    queries: Any
 
+    async def install(self) -> None:
+        conn = await asyncpg.connect()
+        await Queries.from_asyncpg_connection(conn).install()
+        await conn.close()
 
-async def install() -> None:
-    conn = await asyncpg.connect()
-    await Queries.from_asyncpg_connection(conn).install()
-    await conn.close()
+    async def open(self) -> None:
+        self.conn = await asyncpg.connect()
+        self.queries = Queries.from_asyncpg_connection(self.conn)
 
+    async def close(self) -> None:
+        await self.conn.close()
 
-async def enqueue(count: int, task: str) -> None:
-    conn = await asyncpg.connect()
-    queries = Queries.from_asyncpg_connection(conn)
-    started = time.monotonic()
-    for start in range(0, count, BULK):
-        payloads = [json.dumps({"i": i}).encode() for i in range(start, min(start + BULK, count))]
-        await queries.enqueue([task] * len(payloads), payloads, [0] * len(payloads))
-    print(time.monotonic() - started)
-    await conn.close()
+    async def one(self, task: str, payload: protocol.Payload) -> None:
+        await self.queries.enqueue(task, json.dumps(payload).encode())
 
+    async def many(self, task: str, payloads: list[protocol.Payload]) -> None:
+        later = [timedelta(seconds=protocol.DELAY_SECONDS)] * len(payloads) if protocol.DELAY_SECONDS else None
+        bodies = [json.dumps(each).encode() for each in payloads]
+        await self.queries.enqueue([task] * len(bodies), bodies, [0] * len(bodies), execute_after=later)
 
-async def trickle(count: int) -> None:
-    conn = await asyncpg.connect()
-    queries = Queries.from_asyncpg_connection(conn)
-    for i in range(count):
-        await asyncio.sleep(random.uniform(0.02, 0.06))
-        print(i, time.monotonic())
-        await queries.enqueue("tell", json.dumps({"i": i}).encode())
-    await conn.close()
+    async def work(self, size: str, drain: bool) -> None:
+        if drain:
+            async with asyncpg.create_pool(min_size=2, max_size=4) as pool:
+                await self._run(PgQueuer.from_asyncpg_pool(pool), int(size))
+        else:
+            conn = await asyncpg.connect()
+            await self._run(PgQueuer.from_asyncpg_connection(conn), int(size))
 
+    async def _run(self, worker: Any, size: int) -> None:
+        worker.entrypoint("noop")(noop)
+        worker.entrypoint("tell")(tell)
+        asyncio.create_task(self._stop(worker))  # noqa: RUF006
+        await worker.run(batch_size=size)
 
-def with_tasks(made: Any) -> Any:
-    made.entrypoint("noop")(noop)
-    made.entrypoint("tell")(tell)
-    return made
-
-
-async def drain(size: int) -> None:
-    async with asyncpg.create_pool(min_size=2, max_size=4) as pool:
-        await with_tasks(PgQueuer.from_asyncpg_pool(pool)).run(batch_size=size, mode=QueueExecutionMode.drain)
-    print(json.dumps({"first_at": first[0][0], "cpu_seconds": cpu_seconds() - first[0][1]}))
-
-
-async def serve(size: int) -> None:
-    conn = await asyncpg.connect()
-    worker = with_tasks(PgQueuer.from_asyncpg_connection(conn))
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        loop.remove_reader(0)
+    async def _stop(self, worker: Any) -> None:
+        await protocol.stopped().wait()
         worker.shutdown.set()
-
-    loop.add_reader(0, stop)
-    await worker.run(batch_size=size)
-    await conn.close()
-
-
-def main() -> None:
-    global every
-    logging.basicConfig(level=logging.WARNING)
-    match sys.argv[1:]:
-        case ["install"]:
-            uvloop.run(install())
-        case ["enqueue", count, task]:
-            uvloop.run(enqueue(int(count), task))
-        case ["trickle", count]:
-            uvloop.run(trickle(int(count)))
-        case ["drain", size]:
-            uvloop.run(drain(int(size)))
-        case ["serve", size, number]:
-            every = int(number)
-            uvloop.run(serve(int(size)))
-        case _:
-            sys.exit(__doc__)
 
 
 if __name__ == "__main__":
-    main()
+    logging.basicConfig(level=logging.WARNING)
+    protocol.main(Pgqueuer(), uvloop.run)
