@@ -15,11 +15,13 @@ from typing import Any
 import psycopg
 
 from pgqueue import gather, parents
+from pgqueue.pools import _hung_up_in_thread_after
 from tests.chaos import app as tasks
 from tests.chaos.ledger import Acks
 from tests.support import Conn
 
 Made = list[int]
+_GIVEN_UP_SECONDS = 15.0  # a network that swallows everything never says so
 
 
 class Enqueuer(threading.Thread):
@@ -33,6 +35,7 @@ class Enqueuer(threading.Thread):
         self._chance = random.Random(seed)  # noqa: S311
         self._conn: Conn | None = None
         self._batch = max(20, jobs // 500)
+        self._rolled_back: list[int] = []
         self.made = 0
         self.unknown = 0  # transactions whose end nobody told us
         self.error: BaseException | None = None
@@ -46,7 +49,9 @@ class Enqueuer(threading.Thread):
                     time.sleep(min(ahead, 0.2))
                     continue
                 try:
-                    self._transaction()
+                    conn = self._connected()
+                    with _hung_up_in_thread_after(_GIVEN_UP_SECONDS, conn):
+                        self._transaction(conn)
                 except (psycopg.OperationalError, psycopg.InterfaceError):
                     self._disconnect()
                     time.sleep(0.2)
@@ -56,22 +61,23 @@ class Enqueuer(threading.Thread):
             self._disconnect()
 
     def _disconnect(self) -> None:
+        self._rolled_back.clear()
         if self._conn is not None:
             self._conn.close()
             self._conn = None
 
-    def _transaction(self) -> None:
+    def _connected(self) -> Conn:
         if self._conn is None or self._conn.closed:
             self._conn = psycopg.connect(self._conninfo, connect_timeout=5, application_name="chaos enqueuer")
-            self._conn.execute("set statement_timeout = '10s'")
-            self._conn.commit()
-        conn = self._conn
+        return self._conn
+
+    def _transaction(self, conn: Conn) -> None:
         keys: dict[int, tuple[str, str]] = {}
         made = self._chance.choice(self._kinds)(self, conn, keys)
         conn.execute("insert into chaos.made select unnest(%s::bigint[])", [made])
         if self._chance.random() < 0.05:
             conn.rollback()
-            self._acks.rolled_back.update(made)
+            self._rolled_back += made
             return
         try:
             conn.commit()
@@ -79,6 +85,9 @@ class Enqueuer(threading.Thread):
             self.unknown += 1
             raise
         self._acks.acked.update(made)
+        # Not before a commit: nothing else makes PostgreSQL remember, over a crash, that it has given these ids away.
+        self._acks.rolled_back.update(self._rolled_back)
+        self._rolled_back.clear()
         self._acks.keyed.update(keys)
         self.made += len(made)
 
