@@ -1,7 +1,8 @@
 """pgqueue, as it is installed: every feature on, every job kept, every completion fenced and durable.
 
 Its worker is what `pgqueue work` runs (`-A bench.peers.pgqueue_worker:app` works for the same app), the same for
-throughput and for latency but for the number of jobs at once. It enqueues with `enqueue_many`, 1,000 jobs a call.
+throughput and for latency but for the number of jobs at once. It enqueues on a psycopg connection of its own, as where
+the caller has a transaction; in bulk with `enqueue_many`, 1,000 jobs a call.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+
+import psycopg
 
 from bench.peers import protocol
 from pgqueue import INJECTED, Job, Retry
@@ -47,14 +50,17 @@ class Pgqueue:
         schema.migrate(os.environ["DATABASE_URL"])
 
     async def open(self) -> None:
+        self.conn = psycopg.connect(app.conninfo, autocommit=True)
+        self.single = {task: app.using(task, conn=self.conn) for task in app.tasks}
         async with app.aconnection() as conn:
             await conn.execute("select 1")
 
     async def close(self) -> None:
+        self.conn.close()
         await app.aclose()
 
     async def one(self, task: str, payload: protocol.Payload) -> None:
-        await app.using(task).aenqueue(**payload)
+        self.single[task].enqueue(**payload)
 
     async def many(self, task: str, payloads: list[protocol.Payload]) -> None:
         if protocol.MIX:
