@@ -2,6 +2,7 @@
 # make test    the whole suite, from nothing, two files at a time (WORKERS=0: one after the other)
 # make check   lint, types, import contract
 # make format  let ruff put the sources in order
+# make mutants  make defects in a copy of this tree: does a test notice each?
 # make bench   speed, what an old snapshot costs, and pgqueue beside a peer
 # make bench-quick  a short form of it: a few minutes
 # make screenshots  those of the README, anew; needs Chromium
@@ -12,7 +13,7 @@ WORKERS ?= 2
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test check format bench bench-quick screenshots clean
+.PHONY: help demo test check format mutants bench bench-quick screenshots clean
 
 help:
 	@grep '^# make ' Makefile | sed 's/^# //'
@@ -43,6 +44,9 @@ check: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+mutants: $(READY)
+	$(BIN)/python -m tests.mutants.run $(ARGS)
 
 bench: $(READY)
 	$(BIN)/python -m bench.core rate $(ARGS)
