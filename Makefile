@@ -6,6 +6,7 @@
 # make bench-quick  pgqueue, pgqueuer and graphile-worker, the main figures: under three minutes
 # make chaos   kills, pauses, crashes, broken networks, a full disk; then a verdict (ARGS="--seed 7 --jobs 100000 …")
 # make audit   what is installed here against the database of known weaknesses; needs pypi.org or api.osv.dev
+# make mutants  make defects in a copy of this tree: does a test notice each?
 # make screenshots  those of the README, anew; needs Chromium
 # make clean   remove the virtualenv and what the tools left behind
 PYTHON ?= python3
@@ -14,7 +15,7 @@ WORKERS ?= 3
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test check format bench bench-quick chaos audit screenshots clean
+.PHONY: help demo test check format mutants bench bench-quick chaos audit screenshots clean
 
 help:
 	@grep '^# make ' Makefile | sed 's/^# //'
@@ -45,6 +46,9 @@ check: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+mutants: $(READY)
+	$(BIN)/python -m tests.mutants.run $(ARGS)
 
 bench: $(READY)
 	$(BIN)/python -m bench all $(ARGS)

@@ -30,6 +30,7 @@ from pgqueue import cli_output, config, database
 
 NOT_SO, WARNING, BROKEN = 3, 4, 5
 CONNECT_SECONDS = 10
+LONGEST = 100 * 365 * 86400  # beyond it, times cannot be told from mistakes, and at last not be told at all
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SPAN = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
@@ -51,8 +52,10 @@ def span(text: str) -> timedelta:
     """`90s`, `10m`, `1h30m`, `2d`."""
     if not _SPAN.fullmatch(text.strip()):
         raise typer.BadParameter(f"{text!r} is not a time span: use 30s, 10m, 2h, 1h30m or 7d")
-    parts = re.findall(r"([\d.]+)([smhdw])", text)
-    return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    total = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)([smhdw])", text))
+    if total > LONGEST:
+        raise typer.BadParameter(f"{text!r} is more than a hundred years")
+    return timedelta(seconds=total)
 
 
 def ago(text: str) -> datetime:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import psycopg
@@ -462,7 +462,7 @@ def look_up(id: int) -> Call[JobInfo]:
             raise JobNotFound(f"there is no job {id}, or it has been pruned")
         return JobInfo(id, *rows[0])
 
-    return Call(f"select {', '.join(JobInfo._fields[1:])} from pgqueue.look_up($1::bigint)", [id], read)
+    return Call(f"select {', '.join(JobInfo._fields[1:])} from pgqueue.look_up($1::bigint)", [_id(id)], read)
 
 
 def describe_job(
@@ -514,7 +514,7 @@ def look_up_flow(id: int) -> Call[FlowInfo]:
             raise JobNotFound(f"there is no flow {id}, or it has been pruned")
         return FlowInfo(id, *rows[0])
 
-    return Call(f"select {', '.join(FlowInfo._fields[1:])} from pgqueue.look_up_flow($1::bigint)", [id], read)
+    return Call(f"select {', '.join(FlowInfo._fields[1:])} from pgqueue.look_up_flow($1::bigint)", [_id(id)], read)
 
 
 # --------------------------------------------------------------------------------------------- workers
@@ -787,13 +787,15 @@ def reconcile_recurring(source: str, definitions: Mapping[str, Mapping[str, Any]
 
 
 def cancel(id: int, reason: str | None = None) -> Call[str]:
-    return Call("select pgqueue.cancel($1::bigint, $2)", [id, None if reason is None else clean_text(reason)], _value)
+    return Call(
+        "select pgqueue.cancel($1::bigint, $2)", [_id(id), None if reason is None else clean_text(reason)], _value
+    )
 
 
 def cancel_flow(id: int, reason: str | None = None) -> Call[CancelledFlow]:
     return Call(
         "select cancelled, asked from pgqueue.cancel_flow($1::bigint, $2)",
-        [id, None if reason is None else clean_text(reason)],
+        [_id(id), None if reason is None else clean_text(reason)],
         lambda rows: CancelledFlow(*rows[0]),
     )
 
@@ -809,7 +811,7 @@ def flow_status(status: str | None = None, before: int | None = None, most: int 
 def list_flow(id: int) -> Call[list[FlowJob]]:
     return Call(
         f"select {', '.join(FlowJob._fields)} from pgqueue.list_flow($1::bigint)",
-        [id],
+        [_id(id)],
         lambda rows: [FlowJob(*row) for row in rows],
     )
 
@@ -823,7 +825,12 @@ def retry(
 ) -> Call[str]:
     return Call(
         "select pgqueue.retry($1::bigint, $2::jsonb, $3::int, $4::timestamptz)",
-        [id, None if payload is None else encode(payload), max_attempts, _aware(run_at, "run_at")],
+        [
+            _id(id),
+            None if payload is None else encode(payload),
+            _int(max_attempts, "max_attempts"),
+            _aware(run_at, "run_at"),
+        ],
         _value,
     )
 
@@ -841,7 +848,15 @@ def retry_many(
         "select retried, skipped, last_id from pgqueue.retry_many(queue => $1, task => $2, error_type => $3,"
         " error => $4, tag => $5, finished_after => $6::timestamptz, finished_before => $7::timestamptz, status => $8,"
         " spread => $9::interval, after_id => $10::bigint, batch => $11::int, fingerprint => $12, group_key => $13)",
-        [*_filter(where), status, spread, after_id, batch, where.fingerprint, _text(where.group_key, "group_key")],
+        [
+            *_filter(where),
+            _text(status, "status"),
+            _span(spread, "spread"),
+            _id(after_id, "after_id"),
+            _int(batch, "batch"),
+            _text(where.fingerprint, "fingerprint"),
+            _text(where.group_key, "group_key"),
+        ],
         lambda rows: RetriedMany(*rows[0]),
     )
 
@@ -854,7 +869,14 @@ def purge(
         "select purged, last_id from pgqueue.purge(queue => $1, task => $2, error_type => $3, error => $4, tag => $5,"
         " finished_after => $6::timestamptz, finished_before => $7::timestamptz, status => $8,"
         " after_id => $9::bigint, batch => $10::int, fingerprint => $11, group_key => $12)",
-        [*_filter(where), status, after_id, batch, where.fingerprint, _text(where.group_key, "group_key")],
+        [
+            *_filter(where),
+            _text(status, "status"),
+            _id(after_id, "after_id"),
+            _int(batch, "batch"),
+            _text(where.fingerprint, "fingerprint"),
+            _text(where.group_key, "group_key"),
+        ],
         lambda rows: Purged(*rows[0]),
     )
 
@@ -922,7 +944,7 @@ def cancel_many(
     """One batch of live jobs; repeat with `after_id=last_id` until `last_id` is None. For `where` see job_filter."""
     return Call(
         "select cancelled, asked, last_id from pgqueue.cancel_many($1::jsonb, $2, $3::bigint, $4::int)",
-        [_json(where), None if reason is None else clean_text(reason), after_id, batch],
+        [_json(where), None if reason is None else clean_text(reason), _id(after_id, "after_id"), _int(batch, "batch")],
         lambda rows: CancelledMany(*rows[0]),
     )
 
@@ -932,7 +954,7 @@ def set_events(enabled: bool) -> Call[None]:
 
 
 def drain(worker_id: int) -> Call[bool]:
-    return Call("select pgqueue.drain($1::bigint)", [worker_id], _value)
+    return Call("select pgqueue.drain($1::bigint)", [_id(worker_id, "worker_id")], _value)
 
 
 def set_queue(queue: str, settings: Mapping[str, Any]) -> Call[None]:
@@ -1115,7 +1137,7 @@ def queue_stats() -> Call[Rows]:
 
 
 def worker_status(id: int | None = None) -> Call[Rows]:
-    return _seen("worker_status", " where $1::bigint is null or id = $1 order by id", [id])
+    return _seen("worker_status", " where $1::bigint is null or id = $1 order by id", [id and _id(id)])
 
 
 def running_job(worker_id: int | None = None, most: int = 100) -> Call[Rows]:
@@ -1129,7 +1151,7 @@ def recent_failure(most: int = 20) -> Call[Rows]:
 
 
 def job_detail(id: int) -> Call[Rows]:
-    return _seen("job_detail", " where id = $1::bigint", [id])
+    return _seen("job_detail", " where id = $1::bigint", [_id(id)])
 
 
 def attempt(job_id: int, most: int = 1000) -> Call[Rows]:
@@ -1162,7 +1184,7 @@ def dead_groups(where: Mapping[str, Any], *, most: int = 50_000) -> Call[Rows]:
 
 
 def why(id: int) -> Call[Rows]:
-    return _seen("why", "($1::bigint)", [id])
+    return _seen("why", "($1::bigint)", [_id(id)])
 
 
 def why_queue(queue: str) -> Call[Rows]:
@@ -1182,7 +1204,7 @@ def table_sizes() -> Call[Rows]:
 
 
 def job_status(id: int) -> Call[Rows]:
-    return _seen("job_status", " where id = $1::bigint", [id])
+    return _seen("job_status", " where id = $1::bigint", [_id(id)])
 
 
 def job_history(job_id: int, most: int = 1000) -> Call[Rows]:
@@ -1300,7 +1322,7 @@ def _split(leases: Sequence[tuple[int, int]]) -> tuple[str, str]:
 
 def _filter(where: Filter) -> list[Any]:
     return [
-        where.queue, where.task, where.error_type, where.error, where.tag,
+        *(_text(getattr(where, name), name) for name in ("queue", "task", "error_type", "error", "tag")),
         _aware(where.finished_after, "finished_after"), _aware(where.finished_before, "finished_before"),
     ]  # fmt: skip
 
@@ -1333,6 +1355,16 @@ def _json(value: Mapping[str, Any] | None) -> str | None:
         raise InvalidArgument(str(error)) from None
 
 
+_LONGEST = timedelta(days=3_650_000)
+_FARTHEST = timedelta(hours=16)
+
+
+def _id(id: int, name: str = "id") -> int:
+    if type(id) is not int or not -(2**63) <= id < 2**63:
+        raise InvalidArgument(f"{name} must be a whole number of at most 63 bits, not {id!r}")
+    return id
+
+
 def _int(number: int | None, name: str) -> int | None:
     if number is not None and (type(number) is not int or not -(2**31) <= number < 2**31):
         raise InvalidArgument(f"{name} must be a whole number, not {number!r}")
@@ -1343,14 +1375,24 @@ def _aware(moment: datetime | None, name: str) -> datetime | None:
     if moment is not None and not isinstance(moment, datetime):
         raise InvalidArgument(f"{name} must be a datetime, not {moment!r}")
     # A naive time would be read in the session's zone: hours off, silently.
-    if moment is not None and moment.utcoffset() is None:
+    if moment is None:
+        return None
+    if (offset := moment.utcoffset()) is None:
         raise InvalidArgument(f"{name} has no time zone: use datetime.now(timezone.utc) or attach a zone")
+    if abs(offset) >= _FARTHEST:  # PostgreSQL knows no such zone
+        try:
+            return moment.astimezone(UTC)
+        except OverflowError:
+            raise InvalidArgument(f"{name} is out of range: {moment}") from None
     return moment
 
 
 def _span(span: timedelta | None, name: str) -> timedelta | None:
     if span is not None and not isinstance(span, timedelta):
         raise InvalidArgument(f"{name} must be a timedelta, not {span!r}")
+    # Added to now, more would leave PostgreSQL's calendar, with an error of its own.
+    if span is not None and not -_LONGEST <= span <= _LONGEST:
+        raise InvalidArgument(f"{name} is out of range: at most ten thousand years")
     return span
 
 

@@ -113,6 +113,10 @@ class Rival:
                 )
             )
 
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
     def result(self) -> Any:
         self._thread.join(20)
         assert not self._thread.is_alive(), "the rival still waits"

@@ -18,6 +18,7 @@ as $$
 declare
   v_now timestamptz := clock_timestamp();
 begin
+  p_limit := greatest(p_limit, 0);
   return query
     with looked as (
       select r, r.name,

@@ -22,6 +22,7 @@ declare
   v_made   integer := 0;
   v_many   boolean;
 begin
+  p_days_ahead := least(greatest(p_days_ahead, 0), 100);
   perform 1 from pgqueue.mutex m where m.name = 'partitions' for update skip locked;
   if not found then return 0; end if;
   for v_table, v_column, v_last in

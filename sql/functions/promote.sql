@@ -19,7 +19,7 @@ begin
   where j.ctid = any (array(
     select s.ctid from pgqueue.job_live s
     where s.queue = p_queue and s.status = 'scheduled' and s.run_at <= v_now and s.run_at >= v_hint
-    order by s.run_at limit p_limit for update skip locked));
+    order by s.run_at limit greatest(p_limit, 0) for update skip locked));
   get diagnostics v_n = row_count;
   if v_n > 0 then perform pgqueue.wake(p_queue); end if;
   return v_n;

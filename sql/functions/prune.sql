@@ -16,6 +16,7 @@ declare
   v_n      integer;
   v_kept   boolean;
 begin
+  p_limit := greatest(p_limit, 0);
   dropped := 0; deleted := 0;
   perform 1 from pgqueue.mutex m where m.name = 'partitions' for update skip locked;
   if not found then return; end if;

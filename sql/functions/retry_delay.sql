@@ -9,21 +9,24 @@
 -- and for each: "cap": seconds (default one day), "jitter": "none" (default), "full" (0 to the delay),
 -- "decorrelated" (base to three times the previous delay, or the cap) or a number, percent up and down.
 --
--- Moves nothing. Locks nothing. Raises nothing for a policy that check_retry accepts.
+-- Moves nothing. Locks nothing. Raises nothing for a policy that check_retry accepts, else PQ001.
 -- Called by fail, sweep.
 create or replace function pgqueue.retry_delay(policy jsonb, attempt integer, previous_delay double precision default null)
 returns double precision
 language plpgsql volatile security definer set search_path = pgqueue, pg_temp
 as $$
 declare
-  v_cap    double precision := coalesce((policy ->> 'cap')::double precision, 86400);
+  v_cap    double precision;
   v_n      double precision := greatest(attempt, 1);
-  v_base   double precision := coalesce((policy ->> 'base')::double precision, (policy ->> 'delay')::double precision, 1);
-  v_factor double precision := coalesce((policy ->> 'factor')::double precision, 2);
+  v_base   double precision;
+  v_factor double precision;
   v_log    double precision;
   v_delay  double precision;
   v_jitter text := coalesce(policy ->> 'jitter', 'none');
 begin
+  v_cap := coalesce((policy ->> 'cap')::double precision, 86400);
+  v_base := coalesce((policy ->> 'base')::double precision, (policy ->> 'delay')::double precision, 1);
+  v_factor := coalesce((policy ->> 'factor')::double precision, 2);
   -- Growth is compared as a logarithm first: 2 ^ 32,000 would raise 22003 before any cap could catch it.
   case policy ->> 'type'
     when 'fixed'  then v_delay := v_base;
@@ -51,6 +54,9 @@ begin
     v_delay := v_delay * (1 + (2 * random() - 1) * v_jitter::double precision / 100);
   end if;
   return round(least(greatest(v_delay, 0), v_cap)::numeric, 6);  -- microseconds: what a timestamp can hold
+exception when data_exception or case_not_found then
+  perform pgqueue.check_retry(coalesce(policy, 'null'));  -- says what is wrong with it
+  raise exception using errcode = 'PQ001', message = format('there is no delay by the policy %s', left(policy::text, 200));
 end
 $$;
 comment on function pgqueue.retry_delay is 'Seconds to wait before the next attempt, by a retry policy.';

@@ -25,7 +25,7 @@ set search_path = pgqueue, pg_temp set enable_seqscan = off set jit = off
 as $$
 declare
   v_now    timestamptz := clock_timestamp();
-  v_left   integer := p_limit;
+  v_left   integer;
   v_worker bigint;
   v_job    pgqueue.job%rowtype;
   v_limit  record;
@@ -41,6 +41,8 @@ declare
   v_flowed bigint[] := '{}';  -- jobs of flows that may have ended
   v_left_f bigint[];
 begin
+  p_limit := greatest(p_limit, 0);
+  v_left := p_limit;
   select s.retain_completed into v_keep from pgqueue.setting s;
   lost_workers := 0; retried := 0; died := 0; cancelled := 0; expired := 0; promoted := 0;
   perform 1 from pgqueue.mutex m where m.name = 'sweep' for update skip locked;

@@ -22,6 +22,8 @@ declare
   v_probe  bigint;
   v_name   text;
 begin
+  p_limit := greatest(p_limit, 0);
+  p_groups := greatest(p_groups, 0);
   perform 1 from pgqueue.mutex m where m.name = 'limits' for update skip locked;
   if not found then return '{}'; end if;
 
