@@ -31,15 +31,27 @@ declare
   v_is     record;
   v_old    record;
 begin
-  perform pgqueue.check_job(enqueue.queue, enqueue.task, enqueue.key, enqueue.on_conflict, enqueue.key_ttl, enqueue.priority,
-    enqueue.run_at, enqueue.expires_at, enqueue.max_attempts, enqueue.retry, enqueue.timeout_seconds, enqueue.tags,
-    enqueue.meta, enqueue.retain_for, enqueue.group_key);
-  -- One query for all that must be known: each further one would cost 5 µs of the 40.
+  -- What is seldom said is checked elsewhere: PL/pgSQL prepares each expression anew in every transaction, and those of
+  -- check_job cost a job that is enqueued alone some 15 of 80 µs of processor time.
+  if not coalesce(length(enqueue.queue) between 1 and 128 and enqueue.queue !~ '[^A-Za-z0-9_.:-]'
+                  and length(enqueue.task) between 1 and 128 and enqueue.task !~ '[^A-Za-z0-9_.:-]'
+                  and (enqueue.key is null or octet_length(enqueue.key) between 1 and 512)
+                  and enqueue.priority between -100 and 100 and enqueue.on_conflict in ('skip', 'raise', 'replace'), false)
+     or num_nonnulls(enqueue.key_ttl, enqueue.run_at, enqueue.expires_at, enqueue.max_attempts, enqueue.retry,
+                     enqueue.timeout_seconds, enqueue.tags, enqueue.meta, enqueue.retain_for, enqueue.group_key) > 0 then
+    perform pgqueue.check_job(enqueue.queue, enqueue.task, enqueue.key, enqueue.on_conflict, enqueue.key_ttl, enqueue.priority,
+      enqueue.run_at, enqueue.expires_at, enqueue.max_attempts, enqueue.retry, enqueue.timeout_seconds, enqueue.tags,
+      enqueue.meta, enqueue.retain_for, enqueue.group_key);
+  end if;
+  -- One query for what must always be known: each further one would cost 5 µs of the 40.
   select s.payload_max_bytes, q.wake is not null as served, q.max_depth is not null as bounded,
          exists (select 1 from pgqueue.lane l where l.queue = enqueue.queue and l.priority = enqueue.priority::smallint) as has_lane,
-         (select h.job_id from pgqueue.key_hold h
-          where h.queue = enqueue.queue and h.key = enqueue.key and h.held_until > clock_timestamp()) as held_by
+         null::bigint as held_by
     into v_is from pgqueue.setting s left join pgqueue.queue q on q.queue = enqueue.queue;
+  if enqueue.key is not null then
+    select h.job_id into v_is.held_by from pgqueue.key_hold h
+      where h.queue = enqueue.queue and h.key = enqueue.key and h.held_until > clock_timestamp();
+  end if;
   -- A small object passes here; anything unusual is looked at closely.
   if jsonb_typeof(enqueue.payload) is distinct from 'object' or pg_column_size(enqueue.payload) > least(512, v_is.payload_max_bytes) then
     perform pgqueue.check_payload(enqueue.payload, v_is.payload_max_bytes);
