@@ -63,7 +63,15 @@ class _View:
         self.spans: dict[int, list[Span]] = defaultdict(list)
         for span in history.spans:
             self.spans[span.job].append(span)
+        self.workers = {worker.id: worker for worker in history.workers}
         self.effects = Counter(effect.job for effect in history.effects)
+
+    def lost(self, attempt: Attempt) -> bool:
+        """The sweep ended it: as lost, or as cancelled if somebody had asked for that."""
+        worker = None if attempt.worker is None else self.workers.get(attempt.worker)
+        return attempt.outcome == "lost" or (
+            worker is not None and worker.lost_at is not None and worker.lost_at <= attempt.finished_at + _CLOCK_SLACK
+        )
 
     def outcome(self, job: int, token: int) -> str | None:
         found = self.attempts[job][token] if job in self.attempts else []
@@ -225,13 +233,12 @@ def _too_many(v: _View, limits: dict[str, int], name: Callable[[str, str | None]
 
 def i8_no_early_rescue(v: _View, _: Verdict) -> Iterator[str]:
     """Nobody is declared lost within his lease, and no job is taken from one who is not lost."""
-    workers = {worker.id: worker for worker in v.of.workers}
     for worker in v.of.workers:
         if worker.lost_at is not None and worker.lost_at < worker.heartbeat_at + worker.lease - _CLOCK_SLACK:
             yield f"worker {worker.id} was declared lost {worker.lost_at - worker.heartbeat_at:.3f} s after its beat"
     for attempt in v.of.attempts:
-        if attempt.outcome == "lost" and attempt.worker is not None and attempt.worker in workers:
-            lost_at = workers[attempt.worker].lost_at
+        if attempt.outcome == "lost" and attempt.worker is not None and attempt.worker in v.workers:
+            lost_at = v.workers[attempt.worker].lost_at
             if lost_at is None or attempt.finished_at < lost_at - _CLOCK_SLACK:
                 yield f"job {attempt.job} was taken from worker {attempt.worker}, which is not lost"
 
@@ -248,14 +255,15 @@ def i9_no_overlap(v: _View, verdict: Verdict) -> Iterator[str]:
             end = ended.get((id, span.token))
             if end is None or span.start <= end.finished_at + _LATE:
                 continue
-            if end.outcome != "lost":
+            if not v.lost(end):
                 yield f"job {id}: attempt {span.token} started {span.start - end.finished_at:.1f} s after it had ended"
             elif not _slept(v, span.pid, end.started_at, span.start):
                 verdict.late += 1
         for before, after in pairwise(spans):
             if before.end is None or after.start >= before.end:
                 continue
-            if v.outcome(id, before.token) != "lost":
+            end = ended.get((id, before.token))
+            if end is None or not v.lost(end):
                 yield f"job {id}: attempts {before.token} and {after.token} ran at the same time"
             elif _slept(v, before.pid, before.start, before.end):
                 verdict.slept_through += 1

@@ -242,7 +242,7 @@ class Run:
                 **{f"jobs {status}": count for status, count in sorted(statuses.items())},
                 "claims": sum(event.status == "running" for event in history.events),
                 **{f"attempts {outcome}": count for outcome, count in sorted(outcomes.items())},
-                "transactions rolled back": len(self.acks.rolled_back),
+                "jobs rolled back": len(self.acks.rolled_back),
                 "commits without an answer": sum(enqueuer.unknown for enqueuer in enqueuers),
                 "due times": len(history.firings),
                 "seconds of faults": round(faults_over - began),

@@ -172,5 +172,22 @@ def test_a_handler_that_starts_after_its_lease_was_lost_is_counted_apart() -> No
     assert (verdict.slept_through, verdict.cut_off, verdict.late) == (0, 0, 1)
 
 
+def test_a_job_that_was_cancelled_while_its_worker_slept_was_ended_by_the_sweep() -> None:
+    history = good()
+    history.jobs.append(JobRow(30, "cancelled", 1, 1, 5, "q", "other", started_at=10.9))
+    history.made.add(30)
+    history.events += [
+        Event(30, 10.8, "pending", 0, 0, None), Event(30, 10.9, "running", 1, 1, 1),
+        Event(30, 13.1, "cancelled", 1, 1, 1),
+    ]  # fmt: skip
+    history.attempts.append(Attempt(30, 1, "cancelled", 10.9, 13.1, 1))
+    history.spans.append(Span(30, 1, 77, 14.3, 14.4))
+    history.slept[77] = [(11.0, 14.5)]
+    verdict = judge(history)
+    assert {name: found for name, found in verdict.violations.items() if found} == {}
+    history.workers[0] = WorkerRow(1, 2, 10.9, None)
+    assert any("after it had ended" in each for each in judge(history).violations["I9"])
+
+
 def test_every_invariant_has_a_violation_here() -> None:
     assert {name for name, _, _ in BAD} == set(INVARIANTS)
