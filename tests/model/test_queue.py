@@ -48,6 +48,10 @@ from pgqueue.job_live j
 ENDED_JOBS = """
 select j.id, j.status, j.attempt, j.crashes, j.token from pgqueue.job j where j.status in ('completed', 'cancelled', 'dead')
 """
+COUNTED = """
+select (select coalesce(sum(t.jobs), 0) from pgqueue.tally t where t.outcome = 'completed')
+     + (select coalesce(sum(m.completed), 0) from pgqueue.metric m where m.span_seconds = 0) as completed
+"""
 ELAPSE = """
 create or replace function pg_temp.elapse(d interval) returns void language plpgsql as $$
 begin
@@ -158,6 +162,8 @@ class Machine(RuleBasedStateMachine):
         assert len(at) == len(found), "a job stands twice among the ended"
         said = ((id, world.jobs[id]) for id in world.status_is("completed", "cancelled", "dead"))
         assert at == {id: (world.status[id], job.attempt, job.crashes, job.token) for id, job in said}
+        counted = self.cursor.execute(COUNTED, prepare=True).fetchone()
+        assert counted.completed == world.completed, "completed jobs are counted once each"
         nodes = self.cursor.execute("select job_id, open_parents from pgqueue.flow_node").fetchall()
         assert {n.job_id: n.open_parents for n in nodes} == {
             id: len(o) for id, o in world.open.items() if world.flow_of[id]

@@ -8,6 +8,7 @@ is not one of ours. Which functions meet where is the table in scenes.py; the pa
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -188,6 +189,53 @@ class Theatre:
             self.rewind()
         return answers, seen, later
 
+    def stopped_midway(self, warden: Conn, gate: str, first: Verb) -> Rival | None:
+        """The first, waiting for a lock in the middle of its work; None if it never comes there."""
+        warden.execute(gate)
+        one = Rival(self.holder, lambda conn: self.act_and_commit(first, conn))
+        if self.waits(one, self.holder):
+            return one
+        one.result()
+        warden.rollback()
+        self.rewind()
+        return None
+
+    def meet(self, warden: Conn, gate: str, first: Verb, second: Verb, then: Sequence[Verb]) -> Any:
+        """The second comes while the first waits; then both go on. What is to be seen after these have been called, too."""
+        one = self.stopped_midway(warden, gate, first)
+        assert one is not None
+        two = Rival(self.other, lambda conn: self.act_and_commit(second, conn))
+        self.waits(two, self.other)
+        warden.rollback()
+        one.result()
+        two.result()
+        for verb in then:
+            self.act_and_commit(verb, self.other)
+        seen = self.see(self.other)
+        self.other.rollback()
+        self.rewind()
+        return seen
+
+    def act_and_commit(self, verb: Verb, conn: Conn) -> None:
+        try:
+            verb.act(conn, self.on)
+            conn.commit()
+        except PgqueueError:
+            conn.rollback()
+        except psycopg.Error:
+            conn.rollback()
+            raise
+
+    def waits(self, rival: Rival, conn: Conn) -> bool:
+        """Whether it comes to wait for a lock; else it is done."""
+        until = time.monotonic() + 20
+        while rival.running:
+            if value(self.conn, "select cardinality(pg_blocking_pids(%s)) > 0", conn.info.backend_pid):
+                return True
+            assert time.monotonic() < until, "it neither ends nor waits"
+            threading.Event().wait(0.0005)
+        return False
+
     def wait(self, rival: Rival) -> None:
         """Until it is done, or waits for the holder."""
         pids = (self.holder.info.backend_pid, self.other.info.backend_pid)
@@ -241,6 +289,65 @@ def rough(seen: Any) -> Any:
     jobs = [[job["id"], job["status"], job["key"]] for job in seen["jobs"] or []]
     flows = [flow[1:6] for flow in seen["flows"] or []]
     return jobs, flows, seen["holds"], seen["recurring"], seen["tasks"], seen["lanes"]
+
+
+# Rows for which a function may have to wait when it has done half of its work.
+GATES = {
+    "jobs": "select 1 from pgqueue.job_live for update",
+    "ended jobs": "select 1 from pgqueue.job where status in ('dead', 'completed', 'cancelled') for update",
+    "queue": "select 1 from pgqueue.queue for update",
+    "gate": "select 1 from pgqueue.queue_gate for update",
+    "groups": "select 1 from pgqueue.queue_group for update",
+    "tasks": "select 1 from pgqueue.task for update",
+    "flow": "select 1 from pgqueue.flow for update",
+    "nodes": "select 1 from pgqueue.flow_node for update",
+    "recurring": "select 1 from pgqueue.recurring_job for update",
+    "worker": "select 1 from pgqueue.worker for update",
+    "lanes": "lock table pgqueue.lane in share mode",
+    "holds": "lock table pgqueue.key_hold in share mode",
+    "attempts": "lock table pgqueue.job_attempt in share mode",
+    "tally": "lock table pgqueue.tally in share mode",
+}
+EVERY = int(os.environ.get("PGQUEUE_PAIRS", "12"))  # 1: all of them, which takes several minutes
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", SCENES)
+def test_neither_waits_for_ever_wherever_the_first_is_stopped(
+    theatre: Callable[[str], Theatre], connect: Callable[..., Conn], name: str
+) -> None:
+    """Each function that comes to wait for a row, and each other one that comes meanwhile: no deadlock, and what comes of it
+    is what comes of one after the other, once those that pass over what others hold were asked again. By default every
+    twelfth of these cases; PGQUEUE_PAIRS=1 is all."""
+    stage, warden = theatre(name), connect(autocommit=False)
+    wrong, cases = [], 0
+    for first, one in stage.scene.verbs.items():
+        for where, gate in GATES.items():
+            if (rival := stage.stopped_midway(warden, gate, one)) is None:
+                continue
+            warden.rollback()
+            rival.result()
+            stage.rewind()
+            for second, other in stage.scene.verbs.items():
+                cases += 1
+                if cases % EVERY or all({first, second} & each for each in NOT_AT_ONCE):
+                    continue
+                then = [*([one] * one.skips), *([other] * other.skips), SWEEP]
+                what = f"{first}, stopped by {where}; meanwhile {second}"
+                try:
+                    seen = stage.meet(warden, gate, one, other, then)
+                except psycopg.Error as error:
+                    wrong.append(f"{what}: {error!r}")
+                    warden.rollback()
+                    stage.rewind()
+                    continue
+                orders = [
+                    stage.serial(*order, *more)[1] for order in ([one, other], [other, one]) for more in (then, [SWEEP])
+                ]
+                if rough(seen) not in [rough(each) for each in orders]:
+                    wrong.append(f"{what}:\n{differences(seen, orders[::2])}")
+    print(f"{name}: {cases} cases, every {EVERY}th of them")
+    assert not wrong, "\n\n".join(wrong)
 
 
 def differences(seen: Any, allowed: list[Any]) -> str:
