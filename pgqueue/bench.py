@@ -64,7 +64,7 @@ def run(database_url: str | None, seconds: float, say: Callable[[str], None]) ->
             _connection(found, conn, seconds)
             _enqueue(found, conn, dsn, seconds)
             _drain(found, conn, dsn, seconds)
-            _latency(found, conn, dsn)
+            _latency(found, conn, dsn, jobs=int(30 * min(seconds, 2)))
         finally:
             app.close()
     found.notes += _limits(found)
@@ -187,7 +187,7 @@ def _children_cpu_seconds() -> float:
     return children.ru_utime + children.ru_stime
 
 
-def _latency(found: Found, conn: Connection[Any], dsn: str, jobs: int = 60) -> None:
+def _latency(found: Found, conn: Connection[Any], dsn: str, jobs: int) -> None:
     found.say("single jobs, with nothing else to do …")
     conn.execute("truncate pgqueue.job_live")
     workers = int(_one(conn, "select count(*) from pgqueue.worker"))

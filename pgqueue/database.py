@@ -393,23 +393,38 @@ def enqueue(
     retain_for: timedelta | None = None,
     group: str | None = None,
 ) -> Call[Enqueued]:
-    params = [
-        _text(queue, "queue"), _text(task, "task"), encode({} if payload is None else payload),
-        _text(key, "key"), _text(on_conflict, "on_conflict"), _span(key_ttl, "key_ttl"),
-        _int(priority, "priority"), _aware(run_at, "run_at"), _aware(expires_at, "expires_at"),
-        _int(max_attempts, "max_attempts"), _json(retry), _int(timeout_seconds, "timeout_seconds"),
-        _texts(tags, "tags"), _json(meta), _span(retain_for, "retain_for"),
-        _span(run_in, "run_in"), _span(expires_in, "expires_in"), _text(group, "group"),
-    ]  # fmt: skip
-    return Call(
-        # run_in and expires_in count from the database's clock, not from ours.
-        "select id, created from pgqueue.enqueue($1, $2, $3::jsonb, $4, $5, $6::interval, $7::int,"
-        " coalesce($8::timestamptz, clock_timestamp() + $16::interval),"
-        " coalesce($9::timestamptz, clock_timestamp() + $17::interval),"
-        " $10::int, $11::jsonb, $12::int, $13::text[], $14::jsonb, $15::interval, $18)",
-        params,
-        lambda rows: Enqueued(*rows[0]),
-    )
+    # Only what is said: to send all eighteen, mostly nulls, took a third of the time of a single job.
+    run_at, expires_at = _aware(run_at, "run_at"), _aware(expires_at, "expires_at")
+    said = [
+        ("key", "${}", _text(key, "key"), None),
+        ("on_conflict", "${}", _text(on_conflict, "on_conflict"), "skip"),
+        ("key_ttl", "${}::interval", _span(key_ttl, "key_ttl"), None),
+        ("priority", "${}::int", _int(priority, "priority"), 0),
+        ("run_at", "${}::timestamptz", run_at, None),
+        # From the database's clock, not from ours.
+        ("run_at", "clock_timestamp() + ${}::interval", None if run_at else _span(run_in, "run_in"), None),
+        ("expires_at", "${}::timestamptz", expires_at, None),
+        (
+            "expires_at",
+            "clock_timestamp() + ${}::interval",
+            None if expires_at else _span(expires_in, "expires_in"),
+            None,
+        ),
+        ("max_attempts", "${}::int", _int(max_attempts, "max_attempts"), None),
+        ("retry", "${}::jsonb", _json(retry), None),
+        ("timeout_seconds", "${}::int", _int(timeout_seconds, "timeout_seconds"), None),
+        ("tags", "${}::text[]", _texts(tags, "tags"), None),
+        ("meta", "${}::jsonb", _json(meta), None),
+        ("retain_for", "${}::interval", _span(retain_for, "retain_for"), None),
+        ("group_key", "${}", _text(group, "group"), None),
+    ]
+    params: list[Any] = [_text(queue, "queue"), _text(task, "task"), encode({} if payload is None else payload)]
+    query = "select id, created from pgqueue.enqueue($1, $2, $3::jsonb"
+    for name, placeholder, value, default in said:
+        if value != default:
+            params.append(value)
+            query += f", {name} => {placeholder.format(len(params))}"
+    return Call(query + ")", params, lambda rows: Enqueued(*rows[0]))
 
 
 def enqueue_many(

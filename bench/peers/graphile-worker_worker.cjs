@@ -13,15 +13,24 @@ const logger = new Logger((scope) => {
   return (level, message, meta) => (level === "error" ? print(level, message, meta) : undefined);
 });
 
+// An ended connection at the end of a measure is no news, and it wants a handler on every pool.
+function pool(options) {
+  const made = new Pool(options);
+  const quiet = () => {};
+  made.on("error", quiet);
+  made.on("connect", (client) => client.on("error", quiet));
+  return made;
+}
+
 const runAt = () => (protocol.delaySeconds ? { runAt: new Date(Date.now() + 1000 * protocol.delaySeconds) } : {});
 
 const peer = {
   async install() {
-    const utils = await makeWorkerUtils({ pgPool: new Pool(), logger });
+    const utils = await makeWorkerUtils({ pgPool: pool(), logger });
     await utils.migrate();
   },
   async open() {
-    this.utils = await makeWorkerUtils({ pgPool: new Pool(), logger });
+    this.utils = await makeWorkerUtils({ pgPool: pool(), logger });
   },
   async close() {},
   async one(identifier, payload) {
@@ -34,7 +43,7 @@ const peer = {
     const [concurrentJobs, local, delay] = size.split("/").map(Number);
     const batches = drain && local ? { localQueue: { size: local }, completeJobBatchDelay: delay, failJobBatchDelay: delay } : {};
     const runner = await run({
-      pgPool: new Pool({ max: Math.min(Math.max(concurrentJobs + 2, 10), 30) }),
+      pgPool: pool({ max: Math.min(Math.max(concurrentJobs + 2, 10), 30) }),
       noHandleSignals: true,
       taskList: { noop: protocol.noop, tell: protocol.tell },
       logger,

@@ -36,7 +36,7 @@ async def tell(i: int) -> None:
 
 
 @app.task(retry=Retry.fixed(1))
-async def fails_once(i: int, job: Job = INJECTED) -> None:
+async def fails_once(i: int, pad: str = "", job: Job = INJECTED) -> None:  # noqa: ARG001
     if job.attempt > 1:
         protocol.handled()
         return
@@ -82,7 +82,9 @@ class Pgqueue:
         await app.using("noop", priority=50).aenqueue_many(payloads[: 2 * share])
         await app.using("noop", run_in=3).aenqueue_many(payloads[2 * share : 4 * share])
         await app.using("fails_once").aenqueue_many(payloads[4 * share : 5 * share])
-        await app.using("noop").aenqueue_many([{**each, "pad": "x" * 2000} for each in payloads[5 * share : 6 * share]])
+        await app.using("noop").aenqueue_many(
+            [{**each, "pad": protocol.incompressible(2000)} for each in payloads[5 * share : 6 * share]]
+        )
         if rest:
             await app.using("noop").aenqueue_many(rest)
 

@@ -8,7 +8,10 @@ const BULK = 1000;
 const env = (name, fallback) => Number(process.env[name] || fallback);
 const every = env("BENCH_EVERY", 0);
 const milliseconds = env("BENCH_MS", 0);
-const pad = "x".repeat(env("BENCH_BYTES", 0));
+// PostgreSQL compresses what is big and repeats itself; then 8 KB would be none.
+const characters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+const random = () => characters[Math.floor(Math.random() * characters.length)];
+const pad = Array.from({ length: env("BENCH_BYTES", 0) }, random).join("");
 const delaySeconds = env("BENCH_DELAY", 0);
 
 const now = () => Number(process.hrtime.bigint()) / 1e9;

@@ -25,6 +25,7 @@ import itertools
 import os
 import random
 import signal
+import string
 import sys
 import threading
 import time
@@ -34,12 +35,19 @@ from typing import Any, Protocol
 BULK = 1000
 EVERY = int(os.environ.get("BENCH_EVERY", "0"))
 SLEEP_SECONDS = float(os.environ.get("BENCH_MS", "0")) / 1000
-PAD = "x" * int(os.environ.get("BENCH_BYTES", "0"))
 DELAY_SECONDS = float(os.environ.get("BENCH_DELAY", "0"))
 QUEUES = int(os.environ.get("BENCH_QUEUES", "1"))
 MIX = bool(os.environ.get("BENCH_MIX"))
 
 Payload = dict[str, Any]
+
+
+def incompressible(length: int) -> str:
+    """PostgreSQL compresses what is big and repeats itself; then 8 KB would be none."""
+    return "".join(random.Random(7).choices(string.ascii_letters + string.digits, k=length))
+
+
+PAD = incompressible(int(os.environ.get("BENCH_BYTES", "0")))
 _handled = itertools.count(1)
 
 
