@@ -48,6 +48,18 @@ def test_a_stale_worker_stores_no_step_and_no_line(conn: Conn) -> None:
     assert rows(conn, "select 1 from pgqueue.job_log") == []
 
 
+def test_an_earlier_claim_of_the_same_worker_stores_neither(conn: Conn) -> None:
+    w, job = held(conn)
+    db.execute(conn, db.release(w, [(job.id, job.token)]))
+    again = claim_one(conn, w)
+    assert (again.id, again.token) == (job.id, job.token + 1)
+    assert db.execute(conn, db.save_step(w, job.id, job.token, "s", 1)) is False
+    assert db.execute(conn, db.log(w, job.id, job.token, [(NOW, "info", "late")])) is False
+    assert db.execute(conn, db.progress(w, job.id, job.token, 1)) is False
+    assert db.execute(conn, db.load_steps(job.id)) == {}
+    assert rows(conn, "select 1 from pgqueue.job_log") == []
+
+
 @pytest.mark.parametrize(("name", "result", "error"), [("", 1, InvalidArgument), ("x" * 201, 1, InvalidArgument)])
 def test_a_bad_step_is_refused(conn: Conn, name: str, result: object, error: type[Exception]) -> None:
     w, job = held(conn)
