@@ -2,11 +2,11 @@
 # make test    the whole suite, from nothing, three files at a time (WORKERS=0: one after the other)
 # make check   lint, types, import contract
 # make format  let ruff put the sources in order
+# make mutants  make defects in a copy of this tree: does a test notice each?
 # make bench   pgqueue beside nine peers, everything: some two hours, tables and charts in bench/results
 # make bench-quick  pgqueue, pgqueuer and graphile-worker, the main figures: under three minutes
 # make chaos   kills, pauses, crashes, broken networks, a full disk; then a verdict (ARGS="--seed 7 --jobs 100000 …")
 # make audit   what is installed here against the database of known weaknesses; needs pypi.org or api.osv.dev
-# make mutants  make defects in a copy of this tree: does a test notice each?
 # make screenshots  those of the README, anew; needs Chromium
 # make clean   remove the virtualenv and what the tools left behind
 PYTHON ?= python3

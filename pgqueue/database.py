@@ -1374,8 +1374,8 @@ _LONGEST = timedelta(days=3_650_000)
 _FARTHEST = timedelta(hours=16)
 
 
-def _id(id: int, name: str = "id") -> int:
-    if type(id) is not int or not -(2**63) <= id < 2**63:
+def _id(id: int | None, name: str = "id") -> int | None:
+    if id is not None and (type(id) is not int or not -(2**63) <= id < 2**63):
         raise InvalidArgument(f"{name} must be a whole number of at most 63 bits, not {id!r}")
     return id
 

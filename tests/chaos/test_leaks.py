@@ -79,10 +79,14 @@ def put(conn: Conn, count: int, mix: dict[str, float] = MIX) -> None:
         db.execute(conn, db.enqueue_many("default", task, payloads, max_attempts=2, retry=NOW))
 
 
+def names() -> list[str]:
+    return [thread.name for thread in threading.enumerate()]
+
+
 def left(conn: Conn) -> Left:
     gc.collect()
     # asyncio keeps the threads of to_thread() for itself.
-    threads = [thread for thread in threading.enumerate() if not thread.name.startswith("asyncio")]
+    threads = [name for name in names() if not name.startswith("asyncio")]
     return Left(
         len(list(Path("/proc/self/fd").iterdir())),
         len(threads),
@@ -109,6 +113,8 @@ async def test_a_worker_that_is_started_and_stopped_again_and_again_leaves_nothi
         await run_burst(app)
         # A backend whose client has left is listed for a moment more.
         await asyncio.to_thread(wait_until, lambda: value(conn, ours) == 0)
+        # So is a thread of a handler's that has just been told to end.
+        await asyncio.to_thread(wait_until, lambda: not any(name.startswith("pgqueue") for name in names()))
         seen.append(left(conn))
     # The first ones fill pools and caches.
     assert_flat(seen[CYCLES // 4], seen[-1])

@@ -37,8 +37,6 @@ from tests.web.conftest import Serve
 COUNT = int(os.environ.get("PGQUEUE_FUZZ", "4000"))
 SEED = os.environ.get("PGQUEUE_FUZZ_SEED", "0")
 
-pytest_plugins = ["tests.cli.conftest", "tests.web.conftest"]
-
 COUNTED = (
     "select sum(n) from (select count(*) as n from pgqueue.job union all select count(*) from pgqueue.flow union all"
     " select count(*) from pgqueue.flow_node union all select count(*) from pgqueue.queue union all"

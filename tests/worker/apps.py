@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -41,6 +42,12 @@ async def rest(seconds: float) -> None:
 async def nap(seconds: float) -> None:
     await asyncio.to_thread(record_outside)
     await asyncio.sleep(seconds)
+
+
+@app.task(retry=NOW)
+async def wait_for(path: str) -> None:
+    while not Path(path).exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await asyncio.sleep(0.01)
 
 
 @app.task(retry=NOW)

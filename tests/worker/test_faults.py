@@ -331,16 +331,18 @@ def test_a_worker_that_has_nothing_to_do_leaves_at_once_though_the_database_is_g
     assert not worker.said("our jobs")
 
 
-@pytest.mark.parametrize(("task", "fault"), [("nap", "drop"), ("rest", "drop"), ("nap", "hang")])
+@pytest.mark.parametrize(("task", "fault"), [("wait_for", "drop"), ("rest", "drop"), ("wait_for", "hang")])
 def test_a_worker_that_cannot_report_leaves_when_the_drain_time_is_over(
-    proxy: Proxy, conn: Conn, start_behind: Start, task: str, fault: str
+    proxy: Proxy, conn: Conn, start_behind: Start, tmp_path: Path, task: str, fault: str
 ) -> None:
     worker = start_behind("--drain", "3").wait_ready()
-    (id,) = put(conn, task, seconds=2 if task == "nap" else 60)
+    done = tmp_path / "done"
+    (id,) = put(conn, "wait_for", path=str(done)) if task == "wait_for" else put(conn, "rest", seconds=60)
     wait_until(lambda: running(conn) == 1)
     getattr(proxy, fault)()
-    if task == "nap" and fault == "drop":
+    if task == "wait_for" and fault == "drop":
         wait_until(lambda: worker.said("the database is not there"))
+    done.touch()
     worker.send(signal.SIGTERM)
     asked = time.monotonic()
     assert worker.wait() == 1

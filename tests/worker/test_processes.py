@@ -431,7 +431,10 @@ def test_a_process_that_asks_to_be_started_again_is_so_more_often_than_one_that_
 
 
 def test_a_worker_drains_when_its_terminal_hangs_up(conn: Conn, start: Start) -> None:
-    worker = start().wait_ready()
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and children would inherit that
+    worker = start()
+    signal.signal(signal.SIGHUP, before)
+    worker.wait_ready()
     (id,) = put(conn, "nap", seconds=1)
     wait_until(lambda: effects(conn) == 1)
     worker.send(signal.SIGHUP)
