@@ -253,6 +253,7 @@ def test_python(world: Conn, dsn: str) -> None:
 # -------------------------------------------------------------------------------------------- command line
 
 ENDLESS = {
+    "bench",
     "demo",
     "metrics",
     "web",
