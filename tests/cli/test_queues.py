@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -45,9 +46,7 @@ def test_a_queue_is_paused_for_a_while_and_resumed(conn: Conn, run: Run) -> None
     run("queues", "pause", "q", "--for", "2h", "--reason", "deploy")
     found = row(conn, "select paused_until - now() as left, paused_reason from pgqueue.queue")
     assert timedelta(minutes=119) < found["left"] <= timedelta(hours=2)
-    assert (
-        "paused for 1h59m: deploy" in run("queues", "list").out or "paused for 2h: deploy" in run("queues", "list").out
-    )
+    assert re.search("paused for (1h59m|2h): deploy", run("queues", "list").out)
     assert run("queues", "resume", "q").code == 0
     again = run("queues", "resume", "q")
     assert (again.code, again.err) == (3, "q is not paused\n")
