@@ -49,7 +49,8 @@ def test_while_the_disk_is_full_everybody_waits_and_afterwards_all_is_done_once(
                 # A handler that could not write has failed as any other does.
                 errors = "select distinct error_type from pgqueue.job_attempt where outcome = 'failed'"
                 assert {each["error_type"] for each in rows(conn, errors)} <= {"DiskFull"}
-                assert value(conn, "select count(*) from pgqueue.job_attempt where outcome not in ('lost', 'failed')") == 0
+                others = "select count(*) from pgqueue.job_attempt where outcome not in ('lost', 'failed')"
+                assert value(conn, others) == 0
             assert worker.process.poll() is None
         finally:
             worker.end()
