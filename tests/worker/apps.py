@@ -96,6 +96,7 @@ def ignore_time(seconds: float) -> None:
 
 @app.task(max_attempts=1)
 def until_told(job: Job = INJECTED) -> None:
+    record_outside()
     while True:
         job.heartbeat()
         time.sleep(0.01)

@@ -137,7 +137,7 @@ def test_sigterm_ends_a_worker_that_is_blocked_when_the_drain_time_is_over(conn:
 def test_sigterm_lets_running_jobs_finish_and_claims_no_more(conn: Conn, start: Start) -> None:
     worker = start("-c", "2").wait_ready()
     ids = put(conn, "nap", 4, seconds=1.5)
-    wait_until(lambda: running(conn) == 2)
+    wait_until(lambda: effects(conn) == 2)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
     assert sorted(job(conn, id)["status"] for id in ids) == ["completed", "completed", "pending", "pending"]
@@ -172,7 +172,7 @@ def test_a_worker_that_drains_keeps_its_leases_and_hears_of_cancellations(conn: 
     worker = start("-c", "2", "--lease", "2").wait_ready()
     (long,) = put(conn, "nap", seconds=6)
     (cancelled,) = put(conn, "until_told")
-    wait_until(lambda: running(conn) == 2)
+    wait_until(lambda: effects(conn) == 2)
     worker.send(signal.SIGTERM)
     wait_until(lambda: worker.said("draining"))
     rival = start("--lease", "2").wait_ready()
@@ -198,7 +198,7 @@ def test_what_does_not_finish_within_the_drain_time_is_handed_back_and_costs_no_
 ) -> None:
     worker = start("--drain", "0.5").wait_ready()
     (id,) = put(conn, task, **({"seconds": 60} if task == "nap" else {}))
-    wait_until(lambda: running(conn) == 1)
+    wait_until(lambda: effects(conn) == 1)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
     assert (job(conn, id)["status"], job(conn, id)["attempt"]) == ("pending", 0)
@@ -499,7 +499,7 @@ def test_the_probes_answer(conn: Conn, start: Start) -> None:
     )
     assert fetch(f"{base}/else")[0] == 404
     put(conn, "nap", seconds=3)
-    wait_until(lambda: running(conn) == 1)
+    wait_until(lambda: effects(conn) == 1)
     worker.send(signal.SIGTERM)
     wait_until(lambda: fetch(f"{base}/readyz")[0] == 503, 10)
     assert fetch(f"{base}/healthz")[0] == 200
