@@ -21,7 +21,7 @@ as $$
 #variable_conflict use_column
 declare
   c_kept   constant timestamptz := clock_timestamp() - interval '2 days' + interval '1 minute';
-  v_since  timestamptz := date_trunc('minute', stats.since);
+  v_since  timestamptz := date_trunc('minute', least(greatest(stats.since, '2000-01-01 00:00+00'), clock_timestamp()));
   v_until  timestamptz := least(stats.until, clock_timestamp());
   v_hours  timestamptz;  -- from here to v_minutes by the hour, before and after by the minute
   v_minutes timestamptz;
@@ -29,7 +29,7 @@ declare
 begin
   if stats.by is null or stats.by not in ('task', 'queue', 'minute', 'hour') then
     raise exception using errcode = 'PQ001', message = 'stats are by task, queue, minute or hour';
-  elsif v_since is null or v_until is null or stats.since >= stats.until then
+  elsif stats.since is null or stats.until is null or stats.since >= stats.until then
     raise exception using errcode = 'PQ001', message = 'stats need a time since and a later time until';
   end if;
   if stats.by <> 'minute' and (v_since < c_kept or stats.by = 'hour') then v_since := date_trunc('hour', v_since); end if;

@@ -22,8 +22,8 @@ declare
   v_span   integer;
 begin
   if step is null or step not between '1 minute' and '1 day' or since is null or until is null or since >= until
-     or (until - since) / 1000 > step then
-    raise exception using errcode = 'PQ001', message = 'a timeline has at most 1000 steps of 1 minute to 1 day, and begins before it ends';
+     or since < c_origin or until > c_origin + interval '1000 years' or (until - since) / 1000 > step then
+    raise exception using errcode = 'PQ001', message = 'a timeline has at most 1000 steps of 1 minute to 1 day, and begins before it ends, in the years 2000 to 3000';
   end if;
   v_since := date_bin(step, since, c_origin);
   v_span := case when step < '1 hour' then 60 else 3600 end;

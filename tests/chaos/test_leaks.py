@@ -10,7 +10,7 @@ import gc
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ CYCLES = int(os.environ.get("PGQUEUE_LEAK_CYCLES", "20"))
 JOBS = int(os.environ.get("PGQUEUE_LEAK_JOBS", "20000"))
 OBJECTS = 2000  # caches of this and that; a leak of one object a job, or a dozen a start, is more
 NOW = {"type": "fixed", "delay": 0}
+BACKENDS = "select count(*) from pg_stat_activity where datname = current_database() and application_name ~ %s"
 MEGABYTES = 24.0  # what the allocator keeps for itself varies
 
 
@@ -79,18 +80,17 @@ def put(conn: Conn, count: int, mix: dict[str, float] = MIX) -> None:
         db.execute(conn, db.enqueue_many("default", task, payloads, max_attempts=2, retry=NOW))
 
 
-def names() -> list[str]:
-    return [thread.name for thread in threading.enumerate()]
+def threads(others: Iterable[threading.Thread] = ()) -> set[threading.Thread]:
+    """asyncio keeps those of to_thread() for itself."""
+    return {each for each in threading.enumerate() if not each.name.startswith("asyncio")} - set(others)
 
 
 def left(conn: Conn) -> Left:
     gc.collect()
-    # asyncio keeps the threads of to_thread() for itself.
-    threads = [name for name in names() if not name.startswith("asyncio")]
     return Left(
         len(list(Path("/proc/self/fd").iterdir())),
-        len(threads),
-        int(value(conn, "select count(*) from pg_stat_activity where application_name like 'pgqueue%%'")),
+        len(threads()),
+        int(value(conn, BACKENDS, "^pgqueue")),
         len(gc.get_objects()),
         int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6,
     )
@@ -107,14 +107,14 @@ def assert_flat(before: Left, after: Left) -> None:
 @pytest.mark.timeout(max(300, CYCLES * 20))
 async def test_a_worker_that_is_started_and_stopped_again_and_again_leaves_nothing_behind(app: App, conn: Conn) -> None:
     seen: list[Left] = []
-    ours = "select count(*) from pg_stat_activity where application_name ~ '^pgqueue (worker|beat|listen)'"
+    others = set(threading.enumerate())
     for _ in range(CYCLES):
         put(conn, 100)
         await run_burst(app)
         # A backend whose client has left is listed for a moment more.
-        await asyncio.to_thread(wait_until, lambda: value(conn, ours) == 0)
+        await asyncio.to_thread(wait_until, lambda: value(conn, BACKENDS, "^pgqueue (worker|beat|listen)") == 0)
         # So is a thread of a handler's that has just been told to end.
-        await asyncio.to_thread(wait_until, lambda: not any(name.startswith("pgqueue") for name in names()))
+        await asyncio.to_thread(wait_until, lambda: not threads(others))
         seen.append(left(conn))
     # The first ones fill pools and caches.
     assert_flat(seen[CYCLES // 4], seen[-1])

@@ -328,3 +328,15 @@ def test_only_a_live_worker_can_be_drained(conn: Conn) -> None:
     db.execute(conn, db.sweep())
     assert db.execute(conn, db.drain(w)) is False
     assert db.execute(conn, db.drain(10**9)) is False
+
+
+@pytest.mark.parametrize("since", ["-infinity", "4713-01-01 BC", "infinity", "294276-12-31 23:59:59+00"])
+def test_times_beyond_all_metrics_are_no_error_of_postgresql(conn: Conn, since: str) -> None:
+    for until in ("infinity", "294276-12-31 23:59:59+00", "4712-01-01 BC", "-infinity"):
+        try:
+            rows(conn, "select * from pgqueue.stats(%s, %s)", since, until)
+        except psycopg.Error as error:
+            assert error.sqlstate == "PQ001"  # noqa: PT017
+        with pytest.raises(psycopg.Error) as refused:
+            rows(conn, "select * from pgqueue.timeline(%s, %s)", since, until)
+        assert refused.value.sqlstate == "PQ001"
