@@ -16,9 +16,11 @@
 -- The row of a lane without priority does the same for scheduled jobs; what is found below it is promoted.
 --
 -- Moves scheduled → pending (late ones). Locks lanes and late jobs, skipping what others hold. Raises nothing.
--- Called by every worker for its queues (null: all), a few times a second; p_margin is how close to now a hint may come.
+-- Called by every worker for its queues (null: all), a few times a second; p_margin is how close to now a hint may come:
+-- between it and the head of a short backlog, claims walk over what is dead. With a snapshot held and 10,000 jobs waiting the
+-- rate was 0.84 of that without one at a margin of 1 s, and 1.1 at 0.3 s; a late commit was found as soon.
 create or replace function pgqueue.refresh_hints(
-  p_queues text[] default null, p_margin interval default '1 second', p_slow_ms real default 1, p_step_ms real default 0.05)
+  p_queues text[] default null, p_margin interval default '300 ms', p_slow_ms real default 1, p_step_ms real default 0.05)
 returns integer
 language plpgsql volatile security definer
 set search_path = pgqueue, pg_temp
