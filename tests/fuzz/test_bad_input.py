@@ -53,7 +53,7 @@ def inputs(door: str, share: float) -> Iterator[tuple[int, Nasty]]:
 
 
 @pytest.fixture
-def world(conn: Conn) -> Iterator[Conn]:
+def world(conn: Conn) -> Conn:
     """Something of each kind, so that there is what could be harmed."""
     one = worker(conn, ["q"], 86_400)
     for key in ("a", "b", "c", "d"):
@@ -65,8 +65,7 @@ def world(conn: Conn) -> Iterator[Conn]:
     node = {"queue": "q", "task": "t"}
     db.execute(conn, db.enqueue_flow({"jobs": [node, {**node, "after": [0]}]}))
     db.execute(conn, db.set_recurring("r", {"task": "t", "every": "1 hour"}))
-    yield conn
-    db.execute(conn, db.set_events(False))  # they are triggers, which no emptied table takes away
+    return conn
 
 
 # ----------------------------------------------------------------------------------------------------- SQL
