@@ -131,10 +131,10 @@ class Demo:
         for id, name in self.conn.execute("select job_id, name from pgqueue.recurring_history"):
             self.stories[id] = f"recurring: {name}"
         table = _table("job", "queue", "task", "what is special", "status", "attempts", "last start")
-        for id, queue, task, status, attempt, waited in jobs:
+        for id, queue, task, status, attempt, waited in jobs:  # a claim may have begun while its job was committed
             table.add_row(
                 str(id), queue, task, self.stories.get(id, ""), f"[{_STYLE.get(status, 'blue')}]{status}[/]",
-                str(attempt), "never" if waited is None else f"+{waited:.2f} s",
+                str(attempt), "never" if waited is None else f"+{max(waited, 0):.2f} s",
             )  # fmt: skip
         console.print(table)
         history = _table("job", "claim", "worker", "outcome", "waited", "error")
