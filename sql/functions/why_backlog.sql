@@ -22,7 +22,7 @@ begin
   if v_depth = 0 then
     select min(j.run_at) into v_next from pgqueue.job_live j where j.queue = p_job.queue and j.status = 'scheduled';
     return query select case when v_parked is null then 'empty' else 'backlog' end, coalesce('nothing could start now; ' || v_parked, 'nothing waits')
-      || coalesce(format('; the next scheduled job is due in %s', pgqueue.in_words(v_next - clock_timestamp())), ''), null::text;
+      || case when v_next is not null then format('; the next scheduled job is due in %s', pgqueue.in_words(v_next - clock_timestamp())) else '' end, null::text;
     return;
   end if;
   select s.per_second into v_rate from pgqueue.stats(clock_timestamp() - interval '5 minutes', clock_timestamp(), of_queue => p_job.queue, by => 'queue') s;

@@ -10,8 +10,8 @@ begin
   if p_job.status in ('running', 'completed', 'dead', 'cancelled') then return; end if;
   return query
     select 'circuit_half_open', format('the circuit of task %s is half open: what becomes of its probe, %s, decides whether the others go on', t.task,
-             coalesce(format('job %s (%s)', t.circuit_probe, coalesce((select j.status from pgqueue.job_live j where j.id = t.circuit_probe), 'gone')),
-                      'which the next sweep chooses')),
+             case when t.circuit_probe is null then 'which the next sweep chooses'
+                  else format('job %s (%s)', t.circuit_probe, coalesce((select j.status from pgqueue.job_live j where j.id = t.circuit_probe), 'gone')) end),
            format('pgqueue tasks close %s', t.task)
     from pgqueue.task t where t.task = p_job.task and t.circuit = 'half_open' and t.circuit_probe is distinct from p_job.id;
 end

@@ -11,7 +11,8 @@ begin
   return query
     select 'shed', format('it was shed when it was enqueued, %s ago: %s', pgqueue.in_words(clock_timestamp() - p_job.finished_at), p_job.error),
            format('pgqueue jobs retry %s', p_job.id)
-             || coalesce(format('   # so that more may wait: pgqueue queues set %s max_depth=%s', q.queue, 2 * q.max_depth::bigint), '')
+             || case when q.max_depth is null then ''
+                  else format('   # so that more may wait: pgqueue queues set %s max_depth=%s', q.queue, 2 * q.max_depth::bigint) end
     from (select 1) one left join pgqueue.queue q on q.queue = p_job.queue;
 end
 $$;

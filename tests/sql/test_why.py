@@ -349,6 +349,7 @@ def test_a_queue_says_what_holds_it_up(conn: Conn) -> None:
         about(conn)
     serve(conn)
     assert about(conn) == ["empty"]
+    assert db.execute(conn, db.why_queue("q"))[0]["explanation"] == "nothing waits"
     enqueue(conn, run_in=timedelta(hours=1))
     assert "due in" in db.execute(conn, db.why_queue("q"))[0]["explanation"]
     enqueue(conn, task="unheard_of")

@@ -234,6 +234,8 @@ def test_its_queue_was_full_when_it_was_enqueued(conn: Conn) -> None:
     assert "queue 'q' was full, and priority -1 is below 0" in told[1]
     assert told[2].startswith(f"pgqueue jobs retry {shed} ")
     assert "max_depth=2" in told[2]
+    set_queue(conn, max_depth=None, shed_below=None)
+    assert first(conn, shed)[2] == f"pgqueue jobs retry {shed}"
 
 
 # ---------------------------------------------------------------------------------------------- its task
@@ -282,6 +284,8 @@ def test_the_circuit_of_its_task_is_half_open(conn: Conn) -> None:
     assert (told[0], reasons(conn, id)) == ("circuit_half_open", ["circuit_half_open"])
     assert f"what becomes of its probe, job {probe} (pending), decides" in told[1]
     assert reasons(conn, probe) == ["waiting"]
+    conn.execute("update pgqueue.task set circuit_probe = null, circuit_probe_at = null")
+    assert "its probe, which the next sweep chooses, decides" in first(conn, id)[1]
 
 
 def test_its_task_goes_on_again_and_nobody_has_looked(conn: Conn) -> None:
