@@ -1,6 +1,7 @@
 -- alarm_tasks: tasks that fail everywhere at once: at least 20 attempts that failed within this minute and the last, on
 -- whatever workers, and not one that succeeded. Each is returned once: again only after ten minutes without a failure.
 --
+-- Attempts that were lost with a worker do not count: one that is killed while it runs fifty jobs is no fault of their task.
 -- It reads the metrics, not the jobs: a few rows.
 --
 -- Moves nothing. Locks the tasks' rows. Raises nothing.
@@ -15,10 +16,10 @@ declare
 begin
   update pgqueue.task t set alarmed_at = null where t.alarmed_at < v_minute - interval '10 minutes'
     and not exists (select 1 from pgqueue.metric m where m.span_seconds = 60 and m.at >= v_minute - interval '10 minutes'
-                    and m.task = t.task and m.failed + m.dead + m.lost > 0);
+                    and m.task = t.task and m.failed + m.dead > 0);
   with failing as (
     select m.task from pgqueue.metric m where m.span_seconds = 60 and m.at >= v_minute - interval '1 minute'
-    group by m.task having sum(m.failed + m.dead + m.lost) >= p_failures and sum(m.completed) = 0
+    group by m.task having sum(m.failed + m.dead) >= p_failures and sum(m.completed) = 0
   ), found as (
     insert into pgqueue.task as t (task, alarmed_at) select f.task, clock_timestamp() from failing f order by f.task
     on conflict (task) do update set alarmed_at = excluded.alarmed_at where t.alarmed_at is null

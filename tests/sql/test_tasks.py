@@ -9,7 +9,7 @@ import pytest
 
 from pgqueue import database as db
 from pgqueue.errors import InvalidArgument
-from tests.support import Conn, claim, enqueue, job, row, rows, value, worker
+from tests.support import Conn, claim, enqueue, job, lose, row, rows, value, worker
 
 
 def watch(conn: Conn, **settings: Any) -> None:
@@ -176,6 +176,16 @@ def test_workers_are_told_when_a_circuit_opens(conn: Conn, connect: Any) -> None
     listening.execute("listen pgqueue")
     opened(conn)
     assert "circuit bad" in [each.payload for each in listening.notifies(timeout=1, stop_after=5)]
+
+
+def test_a_worker_that_is_killed_makes_no_task_fail_everywhere(conn: Conn) -> None:
+    w = worker(conn)
+    for _ in range(30):
+        enqueue(conn, task="slow")
+    claim(conn, w, 30)
+    lose(conn, w)
+    swept = db.execute(conn, db.sweep())
+    assert (swept.lost_workers, swept.retried, swept.alarmed) == (1, 30, ())
 
 
 def test_a_task_that_fails_everywhere_is_reported_once(conn: Conn) -> None:
